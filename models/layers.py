@@ -82,15 +82,15 @@ class PairwiseProducts(torch.autograd.Function):
         """Map `[batch, vectors, dim]` to `[batch, pairs]`; see `DotInteraction` for the two index tensors."""
         ctx.save_for_backward(vectors, position)
         if pairs_of.suits(vectors):
-            return pairs_of.pairwise_products(vectors)
+            return torch.ops.shunter.pairwise_products(vectors)
         return torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, pairs)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         """Return the gradient of the vectors."""
         vectors, position = ctx.saved_tensors
-        if pairs_of.suits(vectors) and type(gradients[0]) is Tensor:
-            return pairs_of.pairwise_gradient(vectors, gradients[0]), None, None
+        if pairs_of.suits(vectors):
+            return torch.ops.shunter.pairwise_gradient(vectors, gradients[0]), None, None
         count = vectors.shape[1]
         symmetric = nn.functional.pad(gradients[0], (0, 1)).index_select(1, position).view(-1, count, count)
         return torch.bmm(symmetric, vectors), None, None

@@ -1,4 +1,8 @@
-"""Dot products of each pair of a sample's vectors, by the compiled kernel."""
+"""Dot products of each pair of a sample's vectors, by the compiled kernel.
+
+Both functions are operators of torch too, `torch.ops.shunter.pairwise_products` and `pairwise_gradient`, so that a
+compiled step calls them.
+"""
 
 import torch
 from torch import Tensor
@@ -11,9 +15,14 @@ def suits(vectors: Tensor) -> bool:
 
     Where a mode of torch watches the operators, as one that counts FLOPs does, torch's own are taken.
     """
-    is_real = type(vectors) is Tensor and vectors.device.type == "cpu" and vectors.dtype == torch.float32
-    is_watched = torch.compiler.is_compiling() or torch._C._len_torch_dispatch_stack() > 0
-    return is_real and not is_watched and library() is not None
+    if vectors.device.type != "cpu" or vectors.dtype != torch.float32 or not _is_built():
+        return False
+    return torch.compiler.is_compiling() or (type(vectors) is Tensor and not torch._C._len_torch_dispatch_stack())
+
+
+@torch.compiler.assume_constant_result
+def _is_built() -> bool:
+    return library() is not None
 
 
 def pairwise_products(vectors: Tensor) -> Tensor:
@@ -26,7 +35,7 @@ def pairwise_products(vectors: Tensor) -> Tensor:
         float32 `[batch, pairs]`.
     """
     batch, count, dim = vectors.shape
-    vectors, products = vectors.contiguous(), vectors.new_empty(batch, count * (count - 1) // 2)
+    vectors, products = vectors.contiguous(), _empty_products(vectors)
     loaded = library()
     assert loaded is not None, "`suits` comes first"
     sizes = batch, count, dim
@@ -53,9 +62,33 @@ def pairwise_gradient(vectors: Tensor, gradient: Tensor) -> Tensor:
     vectors = vectors.contiguous()
     if gradient.stride(1) != 1:
         gradient = gradient.contiguous()
-    result = torch.empty_like(vectors)
+    result = _empty_gradient(vectors, gradient)
     loaded = library()
     assert loaded is not None, "`suits` comes first"
     given = vectors.data_ptr(), *vectors.shape, gradient.data_ptr(), gradient.stride(0), result.data_ptr()
     check(loaded.shunter_pair_backward(*given, torch.get_num_threads()))
     return result
+
+
+def _empty_products(vectors: Tensor) -> Tensor:
+    batch, count, _ = vectors.shape
+    return vectors.new_empty(batch, count * (count - 1) // 2)
+
+
+def _empty_gradient(vectors: Tensor, gradient: Tensor) -> Tensor:
+    return torch.empty_like(vectors, memory_format=torch.contiguous_format)
+
+
+def _define() -> None:
+    """Make operators of the two functions, with the shapes of their results for torch's compiler."""
+    torch.library.define("shunter::pairwise_products", "(Tensor vectors) -> Tensor")
+    torch.library.define("shunter::pairwise_gradient", "(Tensor vectors, Tensor gradient) -> Tensor")
+    for name, function, empty in (
+        ("shunter::pairwise_products", pairwise_products, _empty_products),
+        ("shunter::pairwise_gradient", pairwise_gradient, _empty_gradient),
+    ):
+        torch.library.impl(name, "CPU", function)
+        torch.library.register_fake(name, empty)
+
+
+_define()

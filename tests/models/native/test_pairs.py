@@ -1,10 +1,14 @@
 """Dot products of pairs by the compiled kernel: those of torch, and the same bits with any number of threads."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.aot_autograd import make_boxed_func
 from torch.utils.flop_counter import FlopCounterMode
 
 from shunter.models.layers import DotInteraction
@@ -52,6 +56,24 @@ def test_any_number_of_threads_gives_the_same_bits() -> None:
     finally:
         torch.set_num_threads(before)
     assert all(torch.equal(one, other) for later in found[1:] for one, other in zip(found[0], later, strict=True))
+
+
+def test_a_compiled_step_calls_the_same_kernel() -> None:
+    vectors = torch.randn(70, 5, 8, requires_grad=True)
+    gradient = torch.randn(70, 10)
+    operators = torch.ops.shunter.pairwise_products.default, torch.ops.shunter.pairwise_gradient.default
+    for operator, arguments in zip(operators, [(vectors.detach(),), (vectors.detach(), gradient)], strict=True):
+        torch.library.opcheck(operator, arguments, test_utils=("test_schema", "test_faketensor"))
+    called: list[str] = []
+
+    def backend(graph: torch.fx.GraphModule, _: object) -> Callable[..., object]:
+        called.extend(str(node.target) for node in graph.graph.nodes)
+        return make_boxed_func(graph)
+
+    products = torch.compile(DotInteraction(5), backend=aot_autograd(fw_compiler=backend), fullgraph=True)(vectors)
+    products.backward(gradient)
+    assert {"shunter.pairwise_products.default", "shunter.pairwise_gradient.default"} <= {*called}
+    torch.testing.assert_close(products, by_torch(vectors, DotInteraction(5)))
 
 
 def test_vectors_that_are_no_numbers_in_memory_are_left_to_torch() -> None:
