@@ -7,12 +7,12 @@ which keeps the interaction fixed). Learning rates are not searched, so that onl
 
 import math
 from collections.abc import Hashable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, Self, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_serializer, model_validator
 
 from shunter.engine.config import Hyperparameters
 from shunter.engine.data.dataset import Dataset
@@ -89,6 +89,12 @@ class ArchitectureSpace(Frozen):
     fixed_learning: dict[str, Any] = Field(
         default={}, description="Hyperparameters that the user fixed; not searched.", exclude_if=_none
     )
+
+    @field_serializer("features")
+    def _features_without_defaults(self, features: Features) -> dict[str, Any]:
+        """Omit the kind of number where the label is a click: the name of an existing study must not change."""
+        values = asdict(features)
+        return values if features.number else {name: value for name, value in values.items() if name != "number"}
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -172,7 +172,7 @@ def test_a_check_may_end_the_training(dataset: Dataset) -> None:
 
 
 def test_a_check_without_a_length_is_refused(dataset: Dataset) -> None:
-    with pytest.raises(RequestError, match="give positive ones"):
+    with pytest.raises(RequestError, match="numbers of epochs"):
         train_on(dataset, schedule=Schedule(checks=(-0.5,)))
 
 

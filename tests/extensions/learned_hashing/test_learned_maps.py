@@ -128,7 +128,7 @@ def test_a_night_keeps_the_map_of_its_champion_and_hashes_new_values(tmp_path: P
         ({"vocabulary": {"learned_rows": 9, "hash_size": 9}}, "hash_size and learned_rows"),
         ({"categorical": [{"column": "item", "learned_rows": 1}]}, "learned_rows"),
         ({"categorical": [{"column": "item", "learned_rows": 9, "vectors": "v.csv"}]}, "learned_rows would map"),
-        ({"categorical": [{"column": "item", "learned_rows": 9, "buckets": 4}]}, "learned_rows do not apply"),
+        ({"categorical": [{"column": "item", "learned_rows": 9, "buckets": 4}]}, "item has buckets"),
     ],
 )
 def test_faults_are_one_sentence(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:
