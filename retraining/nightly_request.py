@@ -66,7 +66,7 @@ class DayChoice(Group, frozen=True, title="Days"):
     @classmethod
     def _known_zone(cls, name: str) -> str:
         if name not in available_timezones():
-            raise ValueError("there is no such time zone: use a name such as Europe/Berlin or UTC")
+            raise ValueError("no such time zone, use a name such as Europe/Berlin or UTC")
         return name
 
     @property

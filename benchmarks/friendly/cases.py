@@ -267,7 +267,7 @@ def price_files() -> Iterator[Case]:
         Case(
             "train --prices none.yaml", r"prices none.yaml cannot be read \(No such file or directory\): name another"
         ),
-        Case("train --prices p.yaml", "is not YAML", {"p.yaml": "a: b: c"}),
+        Case("train --prices p.yaml", "is not valid YAML", {"p.yaml": "a: b: c"}),
         Case(
             "train --prices p.yaml",
             "there is no key accelerator: did you mean accelerators",
@@ -457,7 +457,7 @@ def models() -> Iterator[Case]:
     yield Case("plan scale --data ml-100k --most-hosts 0", "--most-hosts is 0")
     yield Case("plan scale --data ml-100k --accelerator abacus", "abacus")
     yield Case("serve --index some", "--index is some: give auto, exact or approximate")
-    yield Case("serve --memory much", "--memory much: the size 'much' is invalid: write a number with its unit")
+    yield Case("serve --memory much", "--memory much: 'much' is not a size: write a number with its unit")
     yield Case("serve --port 65536", "--port is 65536: give a number of at most 65535")
     yield Case("serve --max-request-rows 0", "--max-request-rows is 0: give a number of at least 1")
     yield Case("serve --batch-milliseconds -1", r"--batch-milliseconds is -1\.0: give a number of at least 0")

@@ -43,8 +43,7 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
         raise DamagedFileError(path, "it is missing") from error
     except OSError as error:
         raise CheckpointError(
-            f"The checkpoint file {path} cannot be read ({error.strerror}): restore the file, or train "
-            "again without it."
+            f"The file {path} cannot be read ({error.strerror}): restore the file, or train again without it."
         ) from error
 
 
@@ -87,8 +86,8 @@ def replacing_durably(path: Path) -> Iterator[Path]:
     except (OSError, SafetensorError) as error:  # safetensors reports a full disk by the latter
         reason = getattr(error, "strerror", None) or " ".join(str(error).split())
         raise CheckpointError(
-            f"The checkpoint file {path} cannot be written ({reason}): free some disk space and run the "
-            "same command again. Earlier checkpoints are kept."
+            f"The file {path} cannot be written ({reason}): free some disk space and run the "
+            "same command again. Earlier files are kept."
         ) from error
 
 
@@ -105,6 +104,5 @@ def read_json(path: Path) -> dict[str, Any]:
         raise DamagedFileError(path, "it is missing") from error
     except OSError as error:
         raise CheckpointError(
-            f"The checkpoint file {path} cannot be read ({error.strerror}): restore the file, or train "
-            "again without it."
+            f"The file {path} cannot be read ({error.strerror}): restore the file, or train again without it."
         ) from error

@@ -51,8 +51,7 @@ class DevicesRequest(Group, frozen=True, title="Devices"):
         elif self.devices_per_host is not None and (self.devices or 2) % self.devices_per_host:
             count = f"--devices {self.devices or 2}"
             raise ValueError(
-                f"the number of devices, {count}, is not a multiple of --devices-per-host "
-                f"{self.devices_per_host}: change one of them"
+                f"{count} is not a multiple of --devices-per-host {self.devices_per_host}: change one of them"
             )
         return self
 

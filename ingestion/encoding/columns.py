@@ -326,7 +326,7 @@ def check_columns(source: Path | str, found: Collection[str], wanted: Sequence[s
     """
     count = Counter([*found])  # of a mapping too, whose values are no counts
     if missing := absent_of(wanted, count):
-        raise DataError(f"The log {source} lacks the columns {_listed(missing)} {whose}. Columns: {_listed([*found])}.")
+        raise DataError(f"{source} lacks the columns {_listed(missing)} {whose}. Columns: {_listed([*found])}.")
     if twice := next((name for name in wanted if count[name] > 1), None):
         raise ColumnError(twice, source, f"is one of {count[twice]} of this name: rename them")
 

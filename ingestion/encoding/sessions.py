@@ -91,7 +91,7 @@ def fit_sessions(
     if microseconds_per_unit is None:
         raise DataError(
             f"The unit of the numbers in {schema.time} is unknown, but sessions need it: write `time: "
-            "{column: {schema.time}, format: seconds}` in the schema, or another unit."
+            f"{{column: {schema.time}, format: seconds}}` in the schema, or another unit."
         )
     none = np.empty(0, np.uint64), np.empty(0, np.float64)
     users, moments = (np.concatenate(arrays) for arrays in zip(none, *pieces, strict=True))

@@ -95,7 +95,7 @@ class TimesSeen:
         if self.counts["either"] > few:
             raise DataError(
                 f"The time column {column} has dates such as {self.examples['either']!r}, in which day and "
-                "month cannot be distinguished: write `time: {column: {column}, format: day_first}`, or "
+                f"month cannot be distinguished: write `time: {{column: {column}, format: day_first}}`, or "
                 "month_first."
             )
         return None

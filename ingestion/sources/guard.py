@@ -142,7 +142,7 @@ def check_address(address: str) -> None:
     allowed = [one.strip().rstrip("/") for one in (settings.data_addresses or "").split(",") if one.strip()]
     if not any(f"{address}/".startswith(f"{one}/") for one in allowed):
         raise RequestError(
-            f"The address {address} is outside of the addresses that may be read "
+            f"The address {address} is outside the addresses that may be read "
             f"({', '.join(allowed) or 'none'}): the operator of this machine can add it to "
             "SHUNTER_DATA_ADDRESSES."
         )
@@ -182,7 +182,7 @@ def check_paths(paths: Iterable[Path], told: str | None = None) -> None:
         real = Path("/", address.removeprefix("file://")) if address else real
         if not any(real.is_relative_to(root) for root in roots):
             raise RequestError(
-                f"The path {told or path} is outside of the folders that may be read "
+                f"The path {told or path} is outside the folders that may be read "
                 f"({', '.join(map(str, roots))}): move it there, or let the operator of this machine "
                 "add its folder with `shunter up --data-root` or SHUNTER_DATA_ROOTS."
             )

@@ -16,7 +16,7 @@ def parse_bytes(text: str) -> int:
     except ValidationError:
         size = 0
     if size < 1:
-        raise ValueError(f"the size {text!r} is invalid: write a number with its unit, such as 512MiB or 2GiB")
+        raise ValueError(f"{text!r} is not a size: write a number with its unit, such as 512MiB or 2GiB")
     return size
 
 

@@ -72,8 +72,12 @@ def test_auto_takes_what_all_its_families_have() -> None:
             "batch_nrom=true",
             "no field batch_nrom in --set of --model dcnv2: did you mean batch_norm?",
         ),
-        ("dcnv2", "batch_norm=perhaps", "--set batch_norm=perhaps does not suit: give true or false."),
-        ("dcnv2", "top_widths=many", "--set top_widths=many does not suit: give whole numbers with commas between"),
+        ("dcnv2", "batch_norm=perhaps", "--set batch_norm=perhaps has an unsuitable value: give true or false."),
+        (
+            "dcnv2",
+            "top_widths=many",
+            "--set top_widths=many has an unsuitable value: give whole numbers with commas between",
+        ),
         ("dcnv2", "cross_structure=side", "has an unsuitable value: give one of parallel, stacked."),
         ("dcnv2", "cross_rank=few", "has an unsuitable value: give a whole number or none."),
         ("dcnv2", "dense_learning_rate=-1", "is too small: give a number of at least 0."),
@@ -85,7 +89,7 @@ def test_auto_takes_what_all_its_families_have() -> None:
             "cross_layers does nothing for --model dnn: leave it out, or use --model dcnv2.",
         ),
         ("auto", "fusion_heads=2", "--set fusion_heads does nothing for --model auto: .* use --model finalmlp."),
-        ("dmt", "towers=3", "The field towers has an option of its own: use --towers."),
+        ("dmt", "towers=3", "The field towers has an option of its own: use --towers instead of --set."),
         ("lightgcn", "lairs=3", "There is no field lairs in --set of --model lightgcn: did you mean layers?"),
     ],
 )

@@ -179,8 +179,8 @@ def test_an_exported_model_that_was_changed_is_refused(folder: Path, log: pd.Dat
         ("shap", r"There is no registered model 'shap': did you mean shop\?$"),
         ("zzz", r"There is no registered model 'zzz': use one of shop\.$"),
         ("shop/9", r"There is no version 9 of 'shop': use one of 1, 2\.$"),
-        ("shop@best", r"There is no best among the versions of 'shop': use shop/2, or another of 1, 2\.$"),
-        ("shop/latest", r"'shop/latest' names no model: give a registered name such as shunter,"),
+        ("shop@best", r"The model 'shop' has no version or alias best: use shop/2, or another of 1, 2\.$"),
+        ("shop/latest", r"There is no model 'shop/latest': give a registered name such as shunter,"),
         ("", r"There is no model ''"),
         ("o'shop", "There is no registered model"),
     ],
@@ -199,7 +199,11 @@ def test_looking_for_a_model_in_an_empty_home_leaves_it_empty(shunter_home: Path
 @pytest.mark.parametrize(
     ("name", "text", "told"),
     [
-        ("rows.csv", "user,item,genres\n1,2,war\n", "lacks the columns price that the model reads: it has user, item"),
+        (
+            "rows.csv",
+            "user,item,genres\n1,2,war\n",
+            "lacks the columns price that the model reads. Columns: user, item",
+        ),
         (
             "rows.csv",
             "price,user,item,genres\n1,2,3,war\n1,2\n",
@@ -280,7 +284,7 @@ def test_files_that_do_not_belong_together_leave_nothing_behind(
 
 
 def test_a_model_of_clicks_ranks_no_items(folder: Path) -> None:
-    with pytest.raises(RequestError, match="--top 3 needs a model that ranks items, and shop/2 gives the probability"):
+    with pytest.raises(RequestError, match="--top 3 needs a ranking model, but shop/2 predicts click"):
         best_items_of_file("shop", folder / "rows.csv", str(folder / "best.csv"), 3)
 
 

@@ -69,7 +69,7 @@ def test_other_vectors_are_another_data_set(tmp_path: Path, clicks: pl.DataFrame
     ("text", "fault"),
     [
         ("user,a\n1,0.5\n1,0.6\n", "more than one pretrained vector of 1"),
-        ("user,a\n1,\n", "numbers that are not finite"),
+        ("user,a\n1,\n", "has NaN or infinity"),
         ("user,a\n77,1\n78,2\n", "None of the 2 values"),
         ("who,a\n1,1\n", "has no column user"),
         ("user,a\n1,x\n", "cannot be read as pretrained vectors of user"),
@@ -108,7 +108,7 @@ def test_vectors_of_two_widths(tmp_path: Path, clicks: pl.DataFrame, ingest_file
     ("column", "fault"),
     [
         ({"vectors": "v.csv", "hash_size": 10}, "hash_size would map several vectors"),
-        ({"freeze_vectors": True}, "has no vectors"),
+        ({"freeze_vectors": True}, "has no pretrained vectors"),
         ({"vectors": "v.csv", "buckets": 3}, "has buckets"),
     ],
 )

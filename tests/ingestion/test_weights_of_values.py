@@ -118,8 +118,8 @@ def test_values_that_are_none_take_their_weights_with_them() -> None:
 @pytest.mark.parametrize(
     ("wrong", "said"),
     [
-        ("multi_valued: [{column: tags, weights: tags}]", "a column of their own"),
-        ("multi_valued: [{column: tags, weights: click}]", "named twice: click"),
+        ("multi_valued: [{column: tags, weights: tags}]", "must be in another column"),
+        ("multi_valued: [{column: tags, weights: click}]", "listed twice in the schema: click"),
         ("sequences: [{column: tags, weights: shares}]", "a history, which cannot have weights"),
     ],
 )

@@ -51,7 +51,7 @@ def test_an_index_answers_where_it_is_asked_for_and_its_recall_is_told(
     """Of 25 items, whose lists are of one or two, all are searched: the answers are the exact ones."""
     asked = {"dataframe_records": [{"user": "003"}, {"user": "never seen"}], "params": {"top": 2}}
     monkeypatch.setattr(item_index, "SEARCHED_SHARE", 50)
-    with pytest.raises(RequestError, match="needs more than the 25 items and 9 known users of the log"):
+    with pytest.raises(RequestError, match="needs more items and users than the 25 items and 9 known users of the log"):
         load("shop", tmp_path / "log.parquet", index=IndexChoice.APPROXIMATE)
     with pytest.raises(RequestError, match="--index approximate has no effect without --items"):
         load("shop", index=IndexChoice.APPROXIMATE)

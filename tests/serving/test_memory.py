@@ -128,7 +128,7 @@ def tables_of(model: PyFuncModel) -> list[StoredEmbeddings]:
 
 
 def test_a_memory_too_small_is_told_before_anything_is_served(large: Path) -> None:
-    with pytest.raises(RequestError, match="--memory leaves embedding tables 1,024 bytes"):
+    with pytest.raises(RequestError, match="--memory leaves 1,024 bytes for embedding tables"):
         Keeper("large", Metrics(), memory_bytes=1_024)
 
 

@@ -132,9 +132,9 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
         (b"\xff", JSON, 400, "The body is not JSON"),
         ("[" * 100_000, JSON, 400, "The body is not JSON"),
         ("[1]", JSON, 400, "The request body is a JSON list: send one JSON object"),
-        ({"rows": []}, JSON, 400, "The body has none of dataframe_split"),
-        ({"inputs": [], "instances": []}, JSON, 400, "The body has instances, inputs of"),
-        ({"dataframe_split": []}, JSON, 400, "`dataframe_split` is a JSON list: give an object"),
+        ({"rows": []}, JSON, 400, "The request body has none of the keys dataframe_split"),
+        ({"inputs": [], "instances": []}, JSON, 400, "The request body has instances, inputs of the keys"),
+        ({"dataframe_split": []}, JSON, 400, "`dataframe_split` holds a JSON list: give an object"),
         (
             {"dataframe_split": {"columns": ["a"], "data": [[1], [1, 2]]}},
             JSON,
@@ -142,15 +142,20 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
             "Row 1 of `data` is not a list of 1",
         ),
         ({"dataframe_split": {"columns": ["a", "a"], "data": []}}, JSON, 400, "The column a occurs more than once"),
-        ({"dataframe_split": {"columns": ["a"], "rows": []}}, JSON, 400, "`dataframe_split` has 'rows'"),
+        (
+            {"dataframe_split": {"columns": ["a"], "rows": []}},
+            JSON,
+            400,
+            "`dataframe_split` has the unknown key 'rows'",
+        ),
         ({"dataframe_records": [1]}, JSON, 400, "`dataframe_records` holds a row that is not a JSON object"),
         ({"inputs": {"price": [1], "age": [1, 2]}}, JSON, 400, "differ in length"),
-        ({"inputs": {"price": [1], "age": 2}}, JSON, 400, "`age` is a JSON number: give a list"),
+        ({"inputs": {"price": [1], "age": 2}}, JSON, 400, "`age` holds a JSON number: give a list"),
         (
             {"inputs": [{"prize": 1, "age": 2}]},
             JSON,
             400,
-            r"lacks the columns price, user, item, genres of shop/2: it",
+            r"lacks the columns price, user, item, genres of shop/2. Columns",
         ),
         ({"inputs": [{**ROW, "price": {}}]}, JSON, 400, "The column price holds a JSON object"),
         (
@@ -165,7 +170,7 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
             {"inputs": [{f"a{place}": 1} for place in range(1_100)]},
             JSON,
             400,
-            "rows name 1,100 columns, and 1 each",
+            "rows have 1,100 different columns in all",
         ),
         (
             {"dataframe_split": {"columns": [*map(str, range(30_000)), "7"], "data": []}},
@@ -173,14 +178,14 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
             400,
             "The column 7 occurs more than once",
         ),
-        ({"inputs": [ROW] * 401}, JSON, 413, "has 401 rows, at most 400 are scored at once"),
-        (" " * 300_000, JSON, 413, "has 300,000 bytes, at most 262,144 are taken"),
+        ({"inputs": [ROW] * 401}, JSON, 413, "has 401 rows, more than the permitted 400"),
+        (" " * 300_000, JSON, 413, "has 300,000 bytes, more than the permitted 262,144"),
         ("{}", {}, 415, "The content type '' is not supported"),
         (
             "{}",
             {"content-type": "application/xml"},
             415,
-            "The content type is 'application/xml': send application/json",
+            "The content type 'application/xml' is not supported: send application/json",
         ),
         ("{}", {"content-type": "application/json; charset=latin-1"}, 415, "leave it out, or send charset=utf-8"),
         ("{}", {**JSON, "content-encoding": "gzip"}, 415, "The request body is compressed"),
@@ -212,14 +217,18 @@ def one_input(**values: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("body", "status", "told"),
     [
-        ({}, 400, "`inputs` is a JSON null: give a list"),
-        (one_input(name="prize"), 400, "The model has no input 'prize': give age, genres, item, price, user"),
+        ({}, 400, "`inputs` holds a JSON null: give a list"),
+        (
+            one_input(name="prize"),
+            400,
+            "The request has the unknown input 'prize': give age, genres, item, price, user",
+        ),
         (one_input(datatype="STRING"), 400, "The input price has the datatype 'STRING': give BOOL"),
-        (one_input(data=["x"]), 400, "The input price is declared as FP64, and holds a str"),
+        (one_input(data=["x"]), 400, "The input price is declared as FP64, but holds a str"),
         (one_input(shape=[2]), 400, r"The input price has the shape \[2\] and 1 values: give"),
-        (one_input(shape=[10**9, 0], data=[]), 413, "The request has 1,000,000,000 rows, at most 400"),
+        (one_input(shape=[10**9, 0], data=[]), 413, "The request has 1,000,000,000 rows, more than the permitted 400"),
         (one_input(shape=["1"]), 400, "give .rows. or"),
-        (one_input(), 400, "lacks the columns age, user, item, genres of shop/2: it"),
+        (one_input(), 400, "lacks the columns age, user, item, genres of shop/2. Columns"),
         (one_input(shape=[401], data=[1] * 401), 413, "has 401 rows"),
     ],
 )
@@ -254,7 +263,7 @@ def test_no_values_whatever_make_it_fail(client: TestClient, inputs: Any, parame
 
 
 def test_other_addresses_models_and_hosts_are_refused(client: TestClient) -> None:
-    assert "There is no model 'shap' here: use shop" in client.get("/v2/models/shap").json()["error"]
+    assert "The server has no model 'shap': use shop" in client.get("/v2/models/shap").json()["error"]
     assert "There is no version '1' of shop here" in client.get("/v2/models/shop/versions/1").json()["error"]
     for answer in (client.get("/nothing"), client.get("/invocations")):
         assert answer.status_code in {404, 405}

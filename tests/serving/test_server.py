@@ -111,7 +111,7 @@ HEAD = b"POST /invocations HTTP/1.1\r\nHost: localhost\r\nContent-Type: applicat
         (b"", b""),
         (b"POST /invoc", b""),
         (HEAD, b"408"),
-        (HEAD + b'{"inputs"', b"The body did not arrive within 0.6 seconds: send it without delay"),
+        (HEAD + b'{"inputs"', b"The request body did not arrive within 0.6 seconds: send it without delay"),
     ],
     ids=["nothing", "half a head", "no body", "half a body"],
 )

@@ -108,7 +108,7 @@ def test_a_full_disk_is_said_in_one_sentence_and_what_was_kept_stays(dataset: Da
         before = resource.getrlimit(resource.RLIMIT_FSIZE)
         resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
         try:
-            with pytest.raises(CheckpointError, match="free some space there"):
+            with pytest.raises(CheckpointError, match="free some disk space"):
                 state.remember("spent", Spent(energy=EnergyReading.of(9.0, 9.0, "estimated", "a test")))
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, before)

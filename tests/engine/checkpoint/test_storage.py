@@ -103,7 +103,7 @@ def test_a_description_of_another_shape_is_refused(tmp_path: Path, models: list[
     path = tmp_path / "model.json"
     description = read_json(path)
     for change, message in (
-        ({"embedding_dim": 16}, "belong to another model"),
+        ({"embedding_dim": 16}, "of another model"),
         ({"depth": 3}, "does not describe a model"),
         ({"family": "wide"}, "does not describe a model"),
     ):

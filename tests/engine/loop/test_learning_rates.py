@@ -183,7 +183,7 @@ def test_compiled_the_rates_change_without_compiling_again(dataset: Dataset, opt
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"learning_rate_schedule": "plato"}, "There is no learning rate schedule 'plato'"),
+        ({"learning_rate_schedule": "plato"}, "Unknown learning_rate_schedule 'plato'"),
         ({"plateau_factor": 1.0}, "plateau_factor is 1"),
         ({"warmup_epochs": -1.0}, "warmup_epochs, is -1"),
         ({"cosine_epochs": 0}, "cosine_epochs, is 0"),

@@ -175,7 +175,7 @@ def test_a_history_longer_than_its_field_is_refused(tmp_path: Path) -> None:
     seen = CategoricalFeature(name="seen", rows=ITEMS, multi_valued=True, length=3, table="item")
     features = Features(dense=(), categorical=(dataset.features.categorical[0], seen))
     shorter = Dataset(**{**vars(dataset), "features": features})
-    with pytest.raises(DataError, match=r"'seen' holds a history of \d ids, more than 3"):
+    with pytest.raises(DataError, match=r"'seen' holds a history of \d ids, but the model takes at most 3"):
         list(BatchLoader(shorter, "train", 64).batches())
 
 

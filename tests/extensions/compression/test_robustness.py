@@ -90,5 +90,5 @@ def test_a_part_of_a_description_is_replaced_and_nothing_else() -> None:
 
 @pytest.mark.usefixtures("home")
 def test_where_there_is_one_version_no_other_is_named() -> None:
-    with pytest.raises(RequestError, match=r"There is no best among the versions of 'shop': use shop/1\.$"):
+    with pytest.raises(RequestError, match=r"The model 'shop' has no version or alias best: use shop/1\.$"):
         version_by_alias("shop", "best")

@@ -104,7 +104,7 @@ def test_trials_of_any_family_have_a_place(dataset: Any, processes: int) -> None
 def test_a_plan_of_another_family_is_refused(dataset: Any, tmp_path: Path) -> None:
     run = run_of(dataset, tmp_path)
     run.request = run.request.model_copy(update={"model": "deepfm"})
-    with pytest.raises(RequestError, match="is for --model dlrm, not deepfm"):
+    with pytest.raises(RequestError, match="was made for --model dlrm, not for deepfm"):
         check(run)
 
 

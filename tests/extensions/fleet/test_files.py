@@ -118,7 +118,7 @@ def test_a_wrong_cluster_is_refused_in_words(tmp_path: Path, text: str, complain
         ),
         ("j.csv", "a,b\n1,2\n", "match no known trace format"),
         ("j.csv", "job_id,num_gpu,submit_time,duration\n", "has no job"),
-        ("j.trace", "x\n", "needs simulation_throughputs.json"),
+        ("j.trace", "x\n", "needs the file simulation_throughputs.json"),
     ],
 )
 def test_wrong_jobs_are_refused_in_words(tmp_path: Path, name: str, text: str, complaint: str) -> None:

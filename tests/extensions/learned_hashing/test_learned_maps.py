@@ -128,7 +128,7 @@ def test_a_night_keeps_the_map_of_its_champion_and_hashes_new_values(tmp_path: P
         ({"vocabulary": {"learned_rows": 9, "hash_size": 9}}, "hash_size and learned_rows"),
         ({"categorical": [{"column": "item", "learned_rows": 1}]}, "learned_rows"),
         ({"categorical": [{"column": "item", "learned_rows": 9, "vectors": "v.csv"}]}, "learned_rows would map"),
-        ({"categorical": [{"column": "item", "learned_rows": 9, "buckets": 4}]}, "item has buckets"),
+        ({"categorical": [{"column": "item", "learned_rows": 9, "buckets": 4}]}, "has buckets, which exclude"),
     ],
 )
 def test_faults_are_one_sentence(tmp_path: Path, changes: dict[str, Any], fault: str) -> None:
@@ -142,7 +142,7 @@ def test_models_that_rank_are_refused(tmp_path: Path) -> None:
     source = CsvSource(
         "log", Schema.model_validate({**SCHEMA, "user": "user", "item": "item"}), (tmp_path / "log.csv",)
     )
-    with pytest.raises(DataError, match="item has learned_rows, but a model that ranks"):
+    with pytest.raises(DataError, match="item has learned_rows, but a ranking model"):
         ingest_source(source, tmp_path / "cache", 0, 0.01, positives_suffice=True)
 
 

@@ -112,7 +112,7 @@ def test_parts_are_even_and_hold_everything_once(count: int, parts: int) -> None
         ({"tower_vectors": 0}, "have no output"),
         ({"tower_vectors": 0, "tower_kind": "dcn"}, "cannot output 0 vectors"),
         ({"tower_field_vectors": 1, "tower_kind": "dcn"}, "has no effect on towers of kind 'dcn'"),
-        ({"tower_dim": 0}, "width 0"),
+        ({"tower_dim": 0}, "tower_dim, is 0"),
     ],
 )
 def test_what_is_no_partition_is_named(options: dict[str, object], message: str) -> None:

@@ -143,7 +143,7 @@ def test_a_device_that_is_not_there_makes_the_energy_unavailable() -> None:
     with measure_energy("cuda:0") as meter:
         pass
     assert meter.reading.method == "unavailable"
-    assert "NVML does not list cuda:0" in meter.reading.source
+    assert "NVML does not list the GPU cuda:0" in meter.reading.source
 
 
 class Known(EnergySource):

@@ -210,7 +210,7 @@ def test_a_frame_to_be_scored_may_bring_a_built_history_or_not(ingest_file: Inge
         ({"column": "seen", "items": "item", "min_count": 3}, "shares the ids of item"),
         ({"column": "seen", "positives_only": True}, "needs a sequence with `by`"),
         ({"column": "seen", "length": 0}, "greater than or equal to 1"),
-        ({"column": "item", "items": "item", "by": "session"}, "named twice: item"),
+        ({"column": "item", "items": "item", "by": "session"}, "listed twice in the schema: item"),
     ],
 )
 def test_a_sequence_that_means_nothing_is_refused(sequence: dict[str, Any], message: str) -> None:

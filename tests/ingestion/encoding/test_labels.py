@@ -109,7 +109,7 @@ def test_rows_whose_weight_or_labels_cannot_be_read_are_set_aside(
 @pytest.mark.parametrize(
     ("column", "change"),
     [
-        ("weight", ([0.0] * 200, "gives all rows in the train part of log the weight 0")),
+        ("weight", ([0.0] * 200, "gives the weight 0 to all rows in the train part of log")),
         ("weight", ([float(row % 3 == 0) for row in range(200)], "all rows with the label 0 in the train part")),
         ("spent", ([None] * 200, "no label of buy")),
         ("spent", ([9.0] * 200, "only the label 1 of buy")),
@@ -142,12 +142,12 @@ def test_two_labels_may_be_two_thresholds_of_one_column(
     ("change", "message"),
     [
         ({"label": "spent"}, "has both `label` and `labels`"),
-        ({"labels": ["click", "click"]}, "share a name: click"),
-        ({"labels": ["click", "a b"]}, "'a b' a `name` of letters"),
+        ({"labels": ["click", "click"]}, "have the same name: click"),
+        ({"labels": ["click", "a b"]}, "'a b' needs a `name` of letters"),
         ({"labels": ["click", {"column": "spent", "name": "a b"}]}, "name in entry 2 of labels is 'a b'"),
-        ({"labels": ["click", "user"]}, "named twice: user"),
-        ({"weight": "click"}, "named twice: click"),
-        ({"weight": "user"}, "named twice: user"),
+        ({"labels": ["click", "user"]}, "listed twice in the schema: user"),
+        ({"weight": "click"}, "listed twice in the schema: click"),
+        ({"weight": "user"}, "listed twice in the schema: user"),
         ({"weight": "when", "time": "when"}, "the column of weights cannot be the time"),
         ({"labels": []}, "label"),
     ],

@@ -99,7 +99,7 @@ SECONDS, MILLISECONDS = ["1768255509"] * 200, ["1768255509000"] * 100
         ),
         (
             ["03/04/2026", "05.06.2026"],
-            "'03/04/2026', whose day and month cannot be distinguished: write `time: ",
+            "'03/04/2026', in which day and month cannot be distinguished: write `time: ",
         ),
     ],
 )

@@ -97,7 +97,7 @@ def test_misspelt_name_is_told(tmp_path: Path, data: str) -> None:
         ("label: click\nnumeric: [price]\ncolumns: [click, click]", "'click' is named twice under `columns`"),
         ("label: click\nmulti_valued: [{colum: tags}]", "no key colum in entry 1 of multi_valued: did you mean column"),
         ("label: click\nnumeric: [price, price]", "listed twice in the schema: price"),
-        ("label: click\nnumeric: [click]", "named twice: click"),
+        ("label: click\nnumeric: [click]", "listed twice in the schema: click"),
         ("label: click\nnumeric: [price]\nsplit: {train: 0.9}", "sum to 1"),
         (
             "label: click\ncategorical: [{column: user, min_count: 0}]",

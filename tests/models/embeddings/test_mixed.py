@@ -173,7 +173,7 @@ def test_a_spec_without_mixed_tables_is_stored_as_ever() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"table_dims": (8, 4)}, "2 values and the data 3 embedding tables"),
+        ({"table_dims": (8, 4)}, "2 values, but the data has 3 embedding tables"),
         ({"table_dims": (8, 4, 6)}, "The width 6 in table_dims"),
         ({"table_dims": (8, 4, 16)}, "The width 16 in table_dims"),
         ({"table_shares": (1.0, 0.5, 0.0)}, "The value 0.0 in table_shares"),

@@ -414,7 +414,7 @@ def test_the_score_is_computed_in_float32_whatever_the_precision() -> None:
         ({"family": "dlrm", "cross_layers": 4}, r"cross_layers does nothing.*'dlrm'.*dcnv2"),
         ({"family": "finalmlp", "fusion_heads": 3}, "fusion_heads = 3 must divide"),
         ({"family": "finalmlp", "first_gate": ("c9",)}, "unknown field 'c9': use one of b0, c0, c1"),
-        ({"interaction": "dott"}, "no interaction 'dott': use 'dot'"),
+        ({"interaction": "dott"}, "Unknown interaction 'dott' of the model dlrm: use 'dot'"),
         ({"family": "dnn", "interaction": "fm"}, "interaction does nothing.*'dnn'"),
         (
             {"family": "autoint", "attention_heads": 3},
@@ -427,14 +427,14 @@ def test_the_score_is_computed_in_float32_whatever_the_precision() -> None:
         ({"family": "dlrm", "numeric_embedding": "vector"}, "numeric_embedding does nothing.*'dlrm'.*dcnv2"),
         ({"family": "dnn", "numeric_embedding": "bins"}, "'bins': use mlp or vector"),
         ({"family": "mmoe", "experts": 1}, "experts = 1 has no experts to mix"),
-        ({"family": "ple", "label_experts": 0}, "label_experts = 0 leaves none"),
+        ({"family": "ple", "label_experts": 0}, "number of label_experts is 0"),
         ({"family": "din", "activation_widths": (0,)}, r"activation_widths are \[0\]"),
         ({"family": "bst", "transformer_layers": 0}, "transformer_layers = 0 does not read the history"),
-        ({"family": "bst", "attention_heads": 3}, "attention_heads = 3 does not divide the embedding width 16"),
+        ({"family": "bst", "attention_heads": 3}, "multiple of attention_heads = 3, but is 16"),
         ({"family": "bst", "transformer_output": "last"}, "'last': use all or candidate"),
         ({"family": "hstu", "hstu_layers": 0}, "hstu_layers = 0 does not read the history"),
         ({"family": "hstu", "value_width": 0}, "value_width = 0 has no effect"),
-        ({"family": "dhen", "interactions": ("dot", "dot")}, "each once"),
+        ({"family": "dhen", "interactions": ("dot", "dot")}, "one or more different interactions"),
         ({"family": "dhen", "interactions": ()}, "not none"),
         ({"family": "dhen", "interactions": ("conv",)}, "choose from dot"),
         ({"family": "dhen", "interactions": ("attention",), "attention_heads": 3}, "attention_heads = 3"),
@@ -543,5 +543,5 @@ def test_towers_need_several_tasks_and_a_width() -> None:
     for features, width in ((FEATURES, 8), (TASKS, 0)):
         with pytest.raises(RequestError, match="task_tower_width"):
             build_model(model_spec(task_tower_width=width), features)
-    with pytest.raises(RequestError, match="does not divide the width of a task's tower"):
+    with pytest.raises(RequestError, match="must divide the width of a task's tower"):
         build_model(model_spec(family="finalmlp", fusion_heads=4, task_tower_width=6), TASKS)

@@ -183,7 +183,11 @@ def test_recurrent_steps_are_counted() -> None:
         ({"encoder_output": "first"}, FEATURES, "encoder_output 'first'"),
         ({"encoder_widths": ()}, FEATURES, "widths of layers in encoder_widths"),
         ({"encoder_widths": (4, 0)}, FEATURES, "widths of layers in encoder_widths"),
-        ({}, Features(dense=(), categorical=FEATURES.categorical[1:]), "'seen' shares the table of 'item': put it"),
+        (
+            {},
+            Features(dense=(), categorical=FEATURES.categorical[1:]),
+            "'seen' shares the embedding table of 'item': list it",
+        ),
     ],
 )
 def test_what_cannot_be_built_is_named(options: dict, features: Features, message: str) -> None:
@@ -192,7 +196,7 @@ def test_what_cannot_be_built_is_named(options: dict, features: Features, messag
 
 
 def test_tables_in_a_file_are_refused() -> None:
-    with pytest.raises(RequestError, match="cannot be in a file"):
+    with pytest.raises(RequestError, match="cannot be stored in a file"):
         build_model(SPEC, FEATURES, cache=EmbeddingCache(rows=8, window_batches=2))
 
 

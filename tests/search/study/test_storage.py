@@ -135,7 +135,7 @@ def test_a_locked_storage_is_said_in_one_sentence(address: str, monkeypatch: pyt
 def test_a_damaged_storage_is_said_in_one_sentence(tmp_path: Path, name: str, text: str) -> None:
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(TrackingError, match=f"{name} (failed|cannot be opened) .*--search-storage.$"):
+    with pytest.raises(TrackingError, match=f"{name} of the search (failed|cannot be opened) .*--search-storage.$"):
         open_study(storage_address(tmp_path, str(path)), SPACE, is_shared=True)
 
 
@@ -173,7 +173,9 @@ def test_a_full_disk_is_said(address: str) -> None:
             record(study, POINT).set_user_attr("note", "x" * 2_000)
 
     with (
-        pytest.raises(TrackingError, match=r"study\.db failed \(disk I/O error\): make sure that there is space"),
+        pytest.raises(
+            TrackingError, match=r"study\.db of the search failed \(disk I/O error\): make sure that there is space"
+        ),
         storage_errors(address),
     ):
         fill()

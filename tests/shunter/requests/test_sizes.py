@@ -16,7 +16,7 @@ def test_a_number_with_its_unit(number: int, unit: tuple[str, int]) -> None:
 
 @pytest.mark.parametrize("text", ["", "much", "0MiB", "-2GiB", "2XiB", "nan", "inf GiB", "1e400GiB"])
 def test_what_is_no_size_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is invalid: write a number with its unit"):
+    with pytest.raises(ValueError, match="is not a size: write a number with its unit"):
         parse_bytes(text)
 
 

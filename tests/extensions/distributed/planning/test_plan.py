@@ -70,7 +70,7 @@ def test_a_plan_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFacto
         ("{rows: 9, width: 5, kind: column_wise, devices: [0, 1]}", "number of devices that divides its width 5"),
         ("{rows: 9, width: 4, kind: table_row_wise, devices: [1, 2]}", "name the devices of one whole host"),
         ("{rows: 9, width: 4, kind: grid_shard, devices: [0, 1, 2]}", "name the devices of whole hosts"),
-        ("{rows: 9, width: 4, kind: row_wise, replicated_rows: 9}", "replicates 9 of 9 rows"),
+        ("{rows: 9, width: 4, kind: row_wise, replicated_rows: 9}", "replicates 9 of its 9 rows"),
         (
             "{rows: 9, width: 8, kind: column_wise, devices: [0, 1], replicated_rows: 2}",
             "make it table_wise or row_wise",
@@ -92,7 +92,7 @@ def test_a_plan_that_contradicts_itself_is_refused_in_one_sentence(tmp_path: Pat
 def test_a_plan_of_another_model_is_refused_by_the_first_difference() -> None:
     plan = plan_of({"x": TablePlacement(rows=9, width=4, kind="row_wise")})
     check_fits(plan, [("x", 9, 4)])
-    with pytest.raises(RequestError, match="its table 'x' has 9 rows of 4 numbers, the model's 10 of 4"):
+    with pytest.raises(RequestError, match="its table 'x' has 9 rows of 4 numbers, that of the model has 10 of 4"):
         check_fits(plan, [("x", 10, 4)])
     with pytest.raises(RequestError, match="it lacks the table 'y'"):
         check_fits(plan, [("x", 9, 4), ("y", 1, 1)])

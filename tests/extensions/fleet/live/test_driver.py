@@ -310,7 +310,7 @@ def test_ctrl_c_lets_what_runs_save_its_state() -> None:
 @pytest.mark.parametrize(
     ("asked", "sentence"),
     [
-        (job("wide", 10, accelerators=3), "job 'wide' needs 3 accelerators, and the largest machine .* has 2"),
+        (job("wide", 10, accelerators=3), "job 'wide' needs 3 accelerators, but the largest suitable machine .* has 2"),
         (Job("odd", 0.0, 1, Iterations(1, {"TPU": 1.0})), "job 'odd' runs on TPU, but the cluster has cpu"),
     ],
 )
