@@ -64,7 +64,7 @@ class Hyperparameters(Record):
 
     @property
     def embedding_learning(self) -> EmbeddingLearning:
-        """Hyperparameters of the embedding tables."""
+        """Hyperparameters of the embedding tables: learning rate, weight decay and initial bound."""
         return EmbeddingLearning(
             learning_rate=self.embedding_learning_rate,
             l2=self.embedding_l2,
@@ -116,7 +116,7 @@ class Execution:
 
     @property
     def window_batches(self) -> int:
-        """Largest number of batches in use: one being read, those held ready, and one being trained."""
+        """Maximum number of batches in memory: one being read, the prefetched ones, and one being trained on."""
         return self.prefetch_depth + 2
 
 

@@ -73,12 +73,12 @@ class Metrics(Record):
 
     @property
     def labels(self) -> dict[str, str]:
-        """Names of the metrics of these labels, with their texts."""
+        """Names of the metrics for this kind of label (clicks or numbers), with their display labels."""
         return CLICK_FIGURES if self.rmse is None else NUMBER_FIGURES
 
     @property
     def figures(self) -> dict[str, float]:
-        """Metrics of these labels by name, without those of other tasks."""
+        """Metrics of the main task by name, for its kind of label (clicks or numbers)."""
         return {**{name: getattr(self, name) for name in self.labels}, **self.more}
 
     def loss_by(self, select_by: SelectBy) -> float:
@@ -87,7 +87,7 @@ class Metrics(Record):
 
 
 def figure_name(select_by: SelectBy, *, is_number: bool) -> str:
-    """Return the label of the metric that selects; of labels that are numbers it is the relative loss."""
+    """Return the display label of the selection metric; for labels that are numbers, of the relative loss."""
     return NUMBER_FIGURES["relative_loss"] if is_number else FIGURES[select_by]
 
 

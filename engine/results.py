@@ -103,7 +103,7 @@ class TrainingFigures(Generic[Quality, Report]):
 
     @property
     def samples_per_second(self) -> float:
-        """Training throughput, validation and checkpoints left out."""
+        """Training throughput in samples per second, without validation and checkpoints."""
         return self.samples_seen / (self.wait_seconds + self.compute_seconds)
 
 
@@ -122,7 +122,7 @@ class TrainResult(TrainingFigures[Quality, Report], Generic[Trained, Quality, Re
 
     @property
     def figures(self) -> TrainingFigures[Quality, Report]:
-        """All figures without the model."""
+        """Metrics and times of the training run, without the model."""
         return TrainingFigures(**{field.name: getattr(self, field.name) for field in fields(TrainingFigures)})
 
 

@@ -141,12 +141,12 @@ class RunClock:
 
     @property
     def attempt_seconds(self) -> float:
-        """Seconds of this attempt, pauses left out."""
+        """Seconds that the current attempt of the command has taken, without pauses."""
         return self._now() - self._began - self._paused
 
     @property
     def seconds(self) -> float:
-        """Seconds of all attempts, pauses left out."""
+        """Seconds that all attempts of the command took, without pauses."""
         return self._earlier + self.attempt_seconds
 
     @property
@@ -165,12 +165,12 @@ class RunClock:
         return self._spans.get(span, 0.0) + (0.0 if began is None else self.attempt_seconds - began)
 
     def start(self, span: str) -> None:
-        """Start counting a span until the end of this attempt, unless it is already counted."""
+        """Start to count a named span until the end of this attempt, unless it is already being counted."""
         self._running.setdefault(span, self.attempt_seconds)
 
     @contextmanager
     def counting(self, span: str) -> Iterator[None]:
-        """Count the block as part of a span, also if it raises."""
+        """Count the time of the block as part of a named span, even if the block raises."""
         self.start(span)
         try:
             yield
@@ -189,7 +189,7 @@ class RunClock:
             self._paused += self._now() - began
 
     def count_anew(self) -> None:
-        """Let the seconds and the spans of all attempts so far count no more; the wall-clock seconds keep them."""
+        """Reset seconds and spans to zero; only the wall-clock seconds still include earlier attempts."""
         self._earlier_paused += self._earlier
         self._earlier = 0.0
         self._paused += self.attempt_seconds
@@ -259,11 +259,11 @@ class StopConditions:
         return next((reason for condition in self.conditions if (reason := condition()) is not None), None)
 
     def also(self, condition: ShouldStop | None) -> Self:
-        """Return these conditions with another one added."""
+        """Return the stop conditions plus another condition."""
         return self if condition is None else replace(self, conditions=(*self.conditions, condition))
 
     def without(self, condition: ShouldStop | None) -> Self:
-        """Return these conditions without one of them."""
+        """Return the stop conditions without a given condition."""
         return replace(self, conditions=tuple(one for one in self.conditions if one is not condition))
 
 
@@ -341,7 +341,7 @@ class Meter(Protocol):
         ...
 
     def joules_so_far(self) -> float | None:
-        """Return the joules so far; None if no meter can count them."""
+        """Return the energy used so far in joules; None if no meter can measure it."""
         ...
 
 
@@ -396,12 +396,12 @@ class Budget:
 
     @property
     def joules(self) -> float | None:
-        """Joules of the command so far, earlier attempts included; None if no meter can count them."""
+        """Energy that the command has used so far in joules, including earlier attempts; None if not measurable."""
         joules = self._meter.joules_so_far()
         return None if joules is None else self._used_joules + joules
 
     def joules_since(self, earlier: float | None) -> float | None:
-        """Return the joules since an earlier value of `joules`; None if one of the two is unknown."""
+        """Return the energy used since an earlier value of `joules`; None if one of the values is unknown."""
         return None if (now := self.joules) is None or earlier is None else now - earlier
 
     @property
@@ -426,7 +426,7 @@ class Budget:
         return min(self._ends(), key=lambda end: end[0])[1]
 
     def exhausted(self) -> StopReason | None:
-        """Return the reason of the limit that is used up; None if the work may continue."""
+        """Return the reason to stop if a limit is used up; None if the command may continue."""
         reached = next((reason for seconds, reason in self._clock_ends() if seconds <= 0), None)
         return reached or self._energy()
 

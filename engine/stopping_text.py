@@ -11,7 +11,7 @@ BUDGET = "budget: "  # prefix of the text of a training run that did not end by 
 
 
 def stop_text(reason: StopReason) -> str:
-    """Return the reason as one sentence."""
+    """Return the reason why training or search ended, as one sentence."""
     if OLD in reason.details:
         return str(reason.details[OLD])
     return _TEXTS[reason.kind, reason.limit](reason.details)

@@ -110,7 +110,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
         )
 
     def save(self) -> None:
-        """Write the description beside the model: the last write, which says that the training is finished."""
+        """Write the description beside the model, as the last file: its presence marks a finished training run."""
         write_json(self.directory / FILE, self.model_dump_json(indent=1))
 
 

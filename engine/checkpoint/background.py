@@ -43,7 +43,7 @@ class BackgroundWriter:
         self._thread.start()
 
     def wait(self) -> None:
-        """Wait for the running job.
+        """Wait until the running job has ended, and raise its error if it failed.
 
         Raises:
             Exception: Error of the job.

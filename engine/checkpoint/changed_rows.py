@@ -38,7 +38,7 @@ class ChangedRows(Protocol):
 
     @property
     def bytes(self) -> int:
-        """Bytes of the local rows and of their optimizer state."""
+        """Bytes of this process's embedding rows and of their optimizer state."""
         ...
 
     @property
@@ -51,7 +51,7 @@ class ChangedRows(Protocol):
         ...
 
     def before_step(self, rows: Tensor) -> None:
-        """Copy those rows that a step is about to change and that the writer has not written yet."""
+        """Copy embedding rows that the next step changes and that the writer has not written yet."""
         ...
 
     def next_rows(self, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False) -> RowsToKeep:
@@ -63,7 +63,7 @@ class ChangedRows(Protocol):
         ...
 
     def undo(self) -> None:
-        """Mark the rows of the last `next_rows` as still to be stored, because they were not written."""
+        """Return the rows of the last `next_rows` to the rows to store, because they were not written."""
         ...
 
     def put_back(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:

@@ -25,14 +25,14 @@ CHECKPOINT_COPIES = Registry(
 
 
 class Layout(Protocol):
-    """Layout of the states of a training run in a folder."""
+    """Interface to the files of a training run's checkpoints in a folder."""
 
     def lists(self, names: Iterable[str]) -> list[str]:
-        """Return the names that are lists of the files of a state, the newest first."""
+        """Return the names of the files that each list the files of one checkpoint, the newest first."""
         ...
 
     def files(self, name: str, read: Callable[[str], bytes]) -> Mapping[str, str | None]:
-        """Return the files that a list names, in the order of the transfer, with their sha256 or None.
+        """Return the files of the checkpoint that a list file describes, in transfer order, with sha256 or None.
 
         Raises:
             CheckpointError: The list is damaged.
@@ -40,12 +40,12 @@ class Layout(Protocol):
         ...
 
     def fetched(self, directory: Path, name: str) -> None:
-        """Finish the download of a state into a folder; called after all its files have arrived."""
+        """Finish the download of a checkpoint into a folder; called after all its files have arrived."""
         ...
 
 
 class CheckpointCopy(Protocol):
-    """Copy of one training run's checkpoints."""
+    """Interface of a remote copy of one training run's checkpoints."""
 
     @property
     def names_in_work(self) -> frozenset[str]:
@@ -53,17 +53,17 @@ class CheckpointCopy(Protocol):
         ...
 
     def fetch(self, directory: Path) -> bool:
-        """Download the newest complete state; return True if there was one."""
+        """Download the newest complete checkpoint; return True if there was one."""
         ...
 
     def follow(self, directory: Path, figures: CheckpointFigures) -> None:
-        """Start to upload the newest state, unless an earlier upload is running."""
+        """Start to upload the newest checkpoint, unless an earlier upload is running."""
         ...
 
     def finish(self, directory: Path, figures: CheckpointFigures) -> None:
-        """Upload the newest state, and wait for it."""
+        """Upload the newest checkpoint, and wait for the upload."""
         ...
 
     def stop(self) -> None:
-        """Stop uploading."""
+        """Stop uploading checkpoints."""
         ...

@@ -122,7 +122,7 @@ class CheckpointDirectory(Generic[Trained]):
         )
 
     def fetch(self) -> None:
-        """Download the newest state from the remote copy if this folder has no checkpoint.
+        """Download the newest checkpoint from the remote copy if this folder has no checkpoint.
 
         Raises:
             CheckpointError: The address cannot be read.
@@ -193,7 +193,7 @@ class CheckpointDirectory(Generic[Trained]):
     def write(
         self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
     ) -> None:
-        """Start writing the current state.
+        """Start to write a checkpoint of the current training state in the background.
 
         Args:
             model: Weights and the state of the fused optimizer of the tables.

@@ -42,7 +42,7 @@ class StoredFile:
 
 @dataclass(frozen=True, kw_only=True)
 class Part(Record):
-    """Rows of the tables that some files hold.
+    """Part of a checkpoint: embedding rows that one set of files holds.
 
     Attributes:
         content: Selection of the rows: all, or those touched since the last full part or the last part.
@@ -62,7 +62,7 @@ class Part(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class Generation:
-    """State that a training run can resume from.
+    """Checkpoint generation: one state from which a training run can resume.
 
     Attributes:
         number: Number of the generation, ascending.
@@ -94,7 +94,7 @@ class Generation:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a generation's file.
+        """Read the description of a checkpoint generation from its JSON file.
 
         Raises:
             CheckpointError: The file is missing, damaged or of another version.
@@ -164,7 +164,7 @@ def hash_of(parts: Sequence[Part]) -> str:
 
 
 def parts_of_range(parts: Sequence[Part], number: int) -> tuple[Part, ...]:
-    """Return the parts of one range, in their order."""
+    """Return the parts of a checkpoint that hold one range of rows, in their order."""
     return tuple(part for part in parts if part.range == number)
 
 
@@ -247,7 +247,7 @@ class GenerationsLayout:
         return sorted((name for name in names if re.fullmatch(r"generation-\d+\.json", name)), reverse=True)
 
     def files(self, name: str, read: Callable[[str], bytes]) -> dict[str, str | None]:
-        """Return the files of a generation, with their sha256.
+        """Return the files of a checkpoint generation, with their sha256.
 
         Raises:
             CheckpointError: The list of files is damaged.
@@ -261,5 +261,5 @@ class GenerationsLayout:
         return {file.name: file.sha256 for file in Generation.of(values, Path(name)).files}
 
     def fetched(self, directory: Path, name: str) -> None:
-        """Make a generation the newest, after all its files have been downloaded."""
+        """Make a downloaded checkpoint generation the newest, after all its files have arrived."""
         write_text(directory / NEWEST, (directory / name).read_text())

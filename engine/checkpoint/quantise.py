@@ -26,7 +26,7 @@ NUMBERS_AT_ONCE = 1 << 14
 
 @dataclass(frozen=True)
 class QuantisedRows:
-    """Rows in few bits.
+    """Embedding rows quantised to few bits per number.
 
     Attributes:
         codes: uint8 `[rows, bytes of a row]`, the numbers of a row packed together.
@@ -40,7 +40,7 @@ class QuantisedRows:
 
 
 def quantise_rows(rows: Tensor, bits: int) -> QuantisedRows:
-    """Quantise each row by itself.
+    """Quantise each embedding row with its own scale and bias.
 
     Args:
         rows: float32 `[rows, width]`, finite.

@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 def random_tensors(device: torch.device) -> dict[str, Tensor]:
-    """Return the state of the CPU's generator, and of the device's generator if the device is a GPU."""
+    """Return the state of the CPU's random generator, and of the device's if the device is a GPU."""
     tensors = {"random.cpu": torch.get_rng_state()}
     if device.type == "cuda":
         tensors["random.cuda"] = torch.cuda.get_rng_state(device)
@@ -15,7 +15,7 @@ def random_tensors(device: torch.device) -> dict[str, Tensor]:
 
 
 def restore_random(tensors: Mapping[str, Tensor], device: torch.device) -> None:
-    """Restore the generators from the tensors of `random_tensors`; other tensors are ignored.
+    """Restore the random generators from the tensors of `random_tensors`; ignore other tensors.
 
     Raises:
         KeyError: The tensors were written on another kind of device.

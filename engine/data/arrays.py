@@ -47,7 +47,7 @@ class LazyArray:
         return len(self._array)
 
     def __getitem__(self, rows: slice) -> Array:
-        """Return consecutive rows."""
+        """Return consecutive rows of the array."""
         if not self._file.is_verified:
             first, end, _ = rows.indices(len(self._array))
             with damage_reported(self._file.path):
@@ -55,7 +55,7 @@ class LazyArray:
         return self._array[rows]
 
     def take(self, rows: NDArray[np.int64], axis: int = 0) -> Array:
-        """Return rows by their numbers."""
+        """Return the rows of the array with the given numbers."""
         if not self._file.is_verified:
             first = self._header_bytes + rows * self._row_bytes
             blocks = np.concatenate([first // BLOCK_BYTES, (first + self._row_bytes - 1) // BLOCK_BYTES])

@@ -65,12 +65,12 @@ class Batch:
 
     @property
     def samples(self) -> int:
-        """Number of training samples of this step, over all processes."""
+        """Number of training samples of one step, summed over all processes."""
         return len(self)
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """Arguments of a model."""
+        """Arguments with which a model is called on this batch."""
         inputs = self.dense, self.values, self.offsets
         return inputs if self.weights is None else (*inputs, self.weights)
 

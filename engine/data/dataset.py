@@ -157,7 +157,7 @@ class Dataset:
 
     @property
     def rows(self) -> int:
-        """Rows of all splits."""
+        """Number of rows in all splits."""
         return sum(split.rows for split in self.splits.values())
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,7 +15,7 @@ FOLDER = "vectors"
 
 @dataclass(frozen=True, kw_only=True)
 class GivenVectors:
-    """Given vectors of one table.
+    """Pretrained vectors of one embedding table.
 
     Attributes:
         field: Field that owns the table.
@@ -37,7 +37,7 @@ class GivenVectors:
 
     @property
     def words(self) -> str:
-        """Sentence that reports the coverage."""
+        """Sentence that says how many ids have a pretrained vector."""
         share = self.given / max(self.ids, 1)
         unused = f"; {self.unused:,} vectors belong to values that do not occur in training" if self.unused else ""
         others = "keep their random initial values" if self.is_frozen else "begin as usual"
@@ -59,7 +59,7 @@ def save_given(folder: Path, given: GivenVectors, vectors: np.ndarray) -> None:
 
 
 def given_vectors(dataset: Dataset) -> list[GivenVectors]:
-    """Return the descriptions of the given vectors of a data set, in the order of their tables."""
+    """Return the descriptions of the pretrained vectors of a data set, in the order of their tables."""
     files = sorted((dataset.directory / FOLDER).glob("*.json"))
     found = []
     for path in files:

@@ -96,7 +96,7 @@ class ReadAhead(Generic[Key, Item]):
                     future.cancel()
 
     def follow(self, prefetcher: Prefetcher[Any]) -> None:
-        """Measure the step time of this consumer, and set its prefetch depth from now on."""
+        """Measure the step time of the training loop, and adapt the prefetch depth to it from now on."""
         self._prefetcher = prefetcher
 
     def _timed(self, key: Key) -> Item:

@@ -24,7 +24,7 @@ CALIBRATIONS: tuple[CalibrateBy, ...] = ("none", "temperature", "platt", "isoton
 
 @dataclass(frozen=True, kw_only=True)
 class TriedCombination:
-    """Candidate: one fitted way to combine members.
+    """One fitted method to combine the members of an ensemble.
 
     Attributes:
         weights: float64 `[members]`, with sum 1.
@@ -72,7 +72,7 @@ class Rows:
 
 @dataclass(frozen=True, kw_only=True)
 class CombinationComparison:
-    """Result of a comparison.
+    """Result of comparing the methods to combine the members of an ensemble.
 
     Attributes:
         winner: Candidate that replaces the present combination; None if no candidate is significantly better.
@@ -90,7 +90,7 @@ PRESENT = "present"
 def compare_combinations(
     rows: Rows, first: np.ndarray, second: np.ndarray, present: np.ndarray, *, single: int, seed: int, most: int | None
 ) -> CombinationComparison | None:
-    """Compare all ways to combine members; return None if there are too few rows.
+    """Compare all methods to combine the members of an ensemble; return None if there are too few rows.
 
     Each half is predicted by the fit on the other half: the weights are fitted on one half of it, and the calibration
     on its other half. The winner is the fit on the first half, so that the second half stays unused by any fit.

@@ -19,7 +19,7 @@ RESULT = "result"  # name of the resulting model among the models whose predicti
 
 
 class Member(Frozen):
-    """Trained model and its share in the result."""
+    """Ensemble member: a trained model and its weight in the ensemble."""
 
     name: str
     weight: float = Field(
@@ -41,7 +41,7 @@ class Member(Frozen):
 
 
 class Serving(Frozen):
-    """Serving cost of one row with a candidate."""
+    """Cost to serve one row with a model: time, energy and size."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
@@ -63,7 +63,7 @@ class Serving(Frozen):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics for the MLflow run."""
+        """Serving cost of the model, as metrics of the MLflow run."""
         figures = {"milliseconds": self.milliseconds, "weight_bytes": self.weight_bytes, "joules": self.joules}
         return {f"serving.{figure}.{self.name}": value for figure, value in figures.items() if value is not None}
 
@@ -72,7 +72,7 @@ FILE_OVERHEAD_BYTES = 1_024  # size of a weights file beyond its members' weight
 
 
 class TriedSize(Frozen):
-    """Result of packing a number of members into the memory limit."""
+    """Result of compressing an ensemble of a given size into the memory limit."""
 
     members: int
     weight_bytes: int = Field(description="Size of the compressed weights, in bytes.")
@@ -85,7 +85,7 @@ class TriedSize(Frozen):
 
 
 class MemoryFit(Frozen):
-    """Size of a result with a memory limit, and the quality with and without the limit."""
+    """Size of an ensemble with a memory limit, and its quality with and without the limit."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
@@ -128,7 +128,7 @@ class MemoryFit(Frozen):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics for the MLflow run."""
+        """Size and quality with the memory limit, as metrics of the MLflow run."""
         names = ("limit_bytes", "bytes_before", "bytes_after", "ne_before", "ne_after")
         tried = {f"ensemble.memory.tried_ne.{one.members}": one.ne for one in self.tried}
         damaged = {
@@ -193,7 +193,7 @@ class EnsembleResult(Frozen):
 
     @property
     def test_auc(self) -> float:
-        """AUC on the test part."""
+        """AUC of the final model on the test part."""
         return self.test.auc
 
     def families(self, model: str) -> str:

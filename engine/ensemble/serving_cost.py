@@ -51,11 +51,11 @@ class ServingLimits:
 
     @property
     def is_set(self) -> bool:
-        """Return True if there is a limit."""
+        """Return True if the time or the energy of a prediction is limited."""
         return self.milliseconds is not None or self.joules is not None
 
     def are_kept_by(self, costs: Sequence[ServingCost]) -> bool:
-        """Return True if models that predict one after the other keep the limits in total."""
+        """Return True if models that score a row one after the other meet the limits in total."""
         is_fast = self.milliseconds is None or sum(one.milliseconds for one in costs) <= self.milliseconds
         drawn = [one.joules for one in costs]
         return is_fast and (self.joules is None or (None not in drawn and sum(filter(None, drawn)) <= self.joules))
@@ -98,7 +98,7 @@ def serving_cost(model: Model | Ensemble, dataset: Dataset, execution: Execution
 def within_limits(
     costs: Sequence[ServingCost], most: int | None, limits: ServingLimits
 ) -> tuple[list[int], int | None]:
-    """Return the members that may be combined and their largest number, so that any such ensemble keeps all limits.
+    """Return the members that an ensemble may contain and its maximum size, such that it meets all limits.
 
     Args:
         costs: Cost of a prediction by each member; the costs of an ensemble's members add up.
@@ -132,7 +132,7 @@ def within_limits(
 def affordable(
     costs: Sequence[float], most: int | None, limit: float, option: str = "--max-predict-milliseconds"
 ) -> tuple[list[int], int]:
-    """Return the members that may be combined and their largest number, so that any such ensemble keeps the limit.
+    """Return the members that an ensemble may contain and its maximum size, such that it meets one limit.
 
     Args:
         costs: Cost of a prediction by each member; the costs of an ensemble's members add up.

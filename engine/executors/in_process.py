@@ -20,7 +20,7 @@ def trainer_of(job: TrainingJob[Any, Any, Any]) -> Callable[..., TrainResult[Any
 
 
 class InProcessExecutor(Executor):
-    """Executor that trains in this process.
+    """Executor that runs training jobs in the calling process.
 
     Args:
         placement: Placement of the training.
@@ -39,10 +39,10 @@ class InProcessExecutor(Executor):
         return stopped_between_steps(trainer_of(job))(job, hooks, checkpointing)
 
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
-        """Train and return only the figures."""
+        """Train a model and return its metrics and times, without its weights."""
         return train(job, hooks).figures
 
     def meter(self) -> EnergyMeter:
-        """Return a meter of this machine."""
+        """Return an energy meter of this machine."""
         load_libraries(self.placement.device)
         return measure_energy(self.placement.accelerator)

@@ -28,7 +28,7 @@ class Ledger:
         return self.branches[-1]
 
     def begin(self) -> None:
-        """Begin another attempt."""
+        """Add an entry for the energy of a new training attempt."""
         self.readings.append(NOTHING_YET)
 
     def update(self, reading: EnergyReading) -> None:
@@ -59,7 +59,7 @@ class LedgerMeter:
         self._since = 0
 
     def __enter__(self) -> Self:
-        """Start counting."""
+        """Start to count the energy of training runs."""
         self._since = len(self._ledger.readings)
         return self
 
@@ -70,7 +70,7 @@ class LedgerMeter:
 
     @property
     def reading(self) -> EnergyReading:
-        """Return the energy used so far."""
+        """Return the energy that training runs have used since the block was entered."""
         return self._ledger.total(self._since)
 
 

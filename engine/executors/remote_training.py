@@ -47,7 +47,7 @@ class Channel(Protocol):
         ...
 
     def order(self, order: Order) -> None:
-        """Send an order to the training.
+        """Send an order to the remote training process.
 
         Raises:
             LostError: The remote process is gone.

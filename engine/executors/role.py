@@ -68,11 +68,11 @@ class Executor(ABC):
 
     @abstractmethod
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
-        """Train and return only the figures; neither state nor weights are saved, so that an interrupt is immediate."""
+        """Train and return metrics and times only; no state or weights are saved, so an interrupt is immediate."""
 
     @abstractmethod
     def meter(self) -> AbstractContextManager[Reading]:
-        """Return a meter of the energy that its training runs use while the meter is entered."""
+        """Return a meter of the energy that training runs of this executor use while the meter is entered."""
 
     def close(self) -> None:
         """End the executor; a training run in another thread raises KeyboardInterrupt there."""
@@ -144,9 +144,9 @@ class Cluster(ComputeTarget, Protocol):
         may_begin_elsewhere: bool = False,
         memory_bytes: int = 0,
     ) -> None:
-        """Name the placements to which a training run may move, the best first."""
+        """Set the placements to which a training run may move, the best first."""
         ...
 
     def meter_with(self, here: Any) -> Any:
-        """Return a meter of this process, whose meter is `here`, and of the nodes."""
+        """Return a meter of the energy of this process (measured by `here`) and of the cluster's nodes."""
         ...

@@ -40,7 +40,7 @@ class SubprocessExecutor(Executor):
         self._closed = False
 
     def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
-        """Train; see `shunter.engine.executors.role.Executor.run`.
+        """Train a model in the separate process; see `shunter.engine.executors.role.Executor.run`.
 
         Raises:
             TrainingError: The loss is not a number, or the process died; a ProcessLostError if it was killed from
@@ -57,7 +57,7 @@ class SubprocessExecutor(Executor):
         return self._train(task, hooks).figures
 
     def meter(self) -> LedgerMeter:
-        """Return a meter of the energy that its training runs use while the meter is entered."""
+        """Return a meter of the energy that training runs of this executor use while the meter is entered."""
         return LedgerMeter(self._ledger)
 
     def close(self) -> None:
@@ -162,11 +162,11 @@ class _Process:
             raise LostError(self._death()) from None
 
     def order(self, order: Order) -> None:
-        """Send an order."""
+        """Send an order to the worker process."""
         self._send(order)
 
     def kill(self) -> None:
-        """Kill the process."""
+        """Kill the worker process."""
         self._process.kill()
 
     def _send(self, value: Task | Order) -> None:

@@ -52,7 +52,7 @@ class Worker:
         self._told_at = 0.0
 
     def serve(self) -> None:
-        """Run one task after another, forever."""
+        """Run the training jobs that arrive from the parent process, one after another, forever."""
         threading.Thread(target=self._listen, name="listener", daemon=True).start()
         while True:
             self._carry_out(self._tasks.get())
@@ -108,7 +108,7 @@ class Worker:
 
 
 def main(descriptor: int) -> None:
-    """Serve the connection."""
+    """Run the training jobs that arrive over the connection to the parent process."""
     with contextlib.suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text(FIRST_VICTIM)
     Worker(Connection(descriptor)).serve()

@@ -43,7 +43,7 @@ class TriedPasses(Frozen):
 
 
 def try_training_passes(job: ClickJob, compilation: Compilation, directory: Path, title: str) -> TriedPasses:
-    """Try every pass of a run, or read an earlier attempt's result, so that a resumed run computes alike.
+    """Try every optimisation pass on a training job, or read the result of an earlier attempt.
 
     Args:
         job: The training, compiled or not.

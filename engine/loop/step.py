@@ -122,7 +122,7 @@ def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
 
 @contextmanager
 def trained(model: Model) -> Iterator[None]:
-    """Return a context around a pass over batches of `admitted`; leave the context before closing their reader."""
+    """Return the context in which batches of `admitted` are trained; leave it before closing their reader."""
     try:
         yield
     finally:
@@ -131,7 +131,7 @@ def trained(model: Model) -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Seed torch's generators in the block, and restore their former state afterwards."""
+    """Seed torch's random generators for the block, and restore their former state afterwards."""
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         yield

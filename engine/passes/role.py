@@ -11,7 +11,7 @@ Subject = TypeVar("Subject")
 
 @dataclass(frozen=True)
 class Gain:
-    """Gain of a pass.
+    """Gain of an optimisation pass.
 
     Attributes:
         figures: Measured figures with and without the pass.
@@ -57,7 +57,7 @@ class Pass(Protocol[Subject]):
         ...
 
     def apply(self, subject: Subject) -> Subject:
-        """Return the changed subject.
+        """Return the training job or model as changed by this pass; the given one stays unchanged.
 
         Raises:
             ShunterError: The change fails; the message gives the reason.

@@ -11,7 +11,7 @@ Subject = TypeVar("Subject")
 
 
 def try_pass(one: Pass[Subject], tried: Tried[Subject]) -> tuple[Subject, PassRecord]:
-    """Try a pass.
+    """Apply an optimisation pass to a training job or model, and keep the result if the gain is worthwhile.
 
     Args:
         one: Pass.
@@ -35,7 +35,7 @@ def try_pass(one: Pass[Subject], tried: Tried[Subject]) -> tuple[Subject, PassRe
 
 
 def try_in_turn(passes: Sequence[Pass[Subject]], tried: Tried[Subject]) -> tuple[Subject, tuple[PassRecord, ...]]:
-    """Try passes one after the other, each on the subject that the previous pass returned."""
+    """Apply optimisation passes one after the other, each to the result of the previous one."""
     records: list[PassRecord] = []
     subject = tried.subject
     for one in passes:

@@ -90,7 +90,7 @@ class UserFigures:
     rows: EvaluatedRows
 
     def mean(self) -> RankingMetrics:
-        """Return the mean over the users."""
+        """Return recall and NDCG as means over the users."""
         return RankingMetrics(
             recall20=float(self.recall20.mean()),
             ndcg20=float(self.ndcg20.mean()),

@@ -62,7 +62,7 @@ class Interactions:
         return replace(self, users=self.users[new], items=self.items[new], order=order, rows=rows)
 
     def union(self, other: "Interactions") -> "Interactions":
-        """Return the pairs of both objects, those of `other` last."""
+        """Return the interactions of both objects, those of `other` last."""
         sides = [side.in_order() for side in (self, other)]
         return Interactions.of(*(np.concatenate(arrays) for arrays in zip(*sides, strict=True)))
 

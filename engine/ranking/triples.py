@@ -30,7 +30,7 @@ class Triples:
 
     @property
     def samples(self) -> int:
-        """Number of positives."""
+        """Number of positives in the batch."""
         return len(self.users)
 
     def to(self, device: torch.device) -> "Triples":
@@ -92,7 +92,7 @@ class TripleBatches:
         return math.ceil(self.samples / self.batch_size)
 
     def batch(self, epoch: int, index: int) -> Triples:
-        """Return batch `index` of an epoch."""
+        """Return the batch with a given index within an epoch."""
         rows = self._order(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
         users = self._users[rows]
         drawn = self._negatives(np.repeat(users, self.negatives), np.random.default_rng([self.seed, epoch, index, 1]))
@@ -127,7 +127,7 @@ class TripleBatches:
 
 
 class Drawing:
-    """Sampler that returns batches on a device and measures its own time.
+    """Sampler of training batches that moves them to a device and measures its own time.
 
     Args:
         batches: Batches to sample.

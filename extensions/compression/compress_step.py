@@ -103,7 +103,7 @@ def quality_limit(opened: Opened, request: CompressRequest, own: Metrics) -> Qua
 
 
 def try_compressions(opened: Opened, request: CompressRequest) -> "Compressed":
-    """Try every compression on the model, measured on this machine.
+    """Try every compression method on the model, and measure the results on this machine.
 
     Raises:
         DataError: There are too few rows to calibrate a smaller model.
@@ -149,7 +149,7 @@ def try_compressions(opened: Opened, request: CompressRequest) -> "Compressed":
 
 @dataclass(frozen=True)
 class Compressed:
-    """Result of the compressions.
+    """Result of compressing a model: the best model, its quality and the card.
 
     Attributes:
         opened: Model that was compressed.
@@ -191,7 +191,7 @@ def encoded_rows(dataset: Dataset, split: SplitName, rows: int) -> EncodedRows:
 
 
 def log_compressions(run_id: str, found: Compressed) -> None:
-    """Log all compressions to the run.
+    """Log the results of all compressions to the MLflow run.
 
     Raises:
         TrackingError: The tracking store fails.
@@ -208,7 +208,7 @@ def log_compressions(run_id: str, found: Compressed) -> None:
 
 
 def register_compressed(run_id: str, found: Compressed, winner: str, *, promote: bool) -> RegisteredModel:
-    """Register the best model as a new version of the same name.
+    """Register the best compressed model as a new version under the name of the original.
 
     Args:
         run_id: MLflow run of the compression.

@@ -34,7 +34,7 @@ class CompressionCard:
 
     @property
     def sentence(self) -> str:
-        """Return the result in one sentence."""
+        """Return the result of the compression in one sentence."""
         limit, (before, after) = self.limit, map(self.limit.of, self.test)
         if self.winner is None:
             return f"{self.title} is not compressed: none that keeps {limit.label} {limit.bound:.4f} is faster."

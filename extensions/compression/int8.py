@@ -66,7 +66,7 @@ class Int8Linear(CompressedLinear):
 
     @property
     def options(self) -> dict[str, int]:
-        """Return the values for `model.json`."""
+        """Return the layer's options, as stored in `model.json`."""
         return {"is_signed": int(self.is_signed)}
 
     def rows(self, input: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ FORMS: dict[str, type[CompressedLinear]] = {form.form: form for form in (Int8Lin
 
 @dataclass(frozen=True, kw_only=True)
 class LayerForm:
-    """Form of one layer.
+    """Compressed form of one linear layer, with its options.
 
     Attributes:
         form: Name of the form in `shunter.extensions.compression.layer_forms`.
@@ -110,7 +110,7 @@ COMPRESSION = LayerCompression()
 
 
 def linears_of(layers: nn.Module) -> dict[str, nn.Linear]:
-    """Return the linear layers by path."""
+    """Return the linear layers of a module by their path."""
     return {path: module for path, module in layers.named_modules() if isinstance(module, nn.Linear)}
 
 

@@ -22,7 +22,7 @@ ALIKE = 1.0002  # ratio to the unpacked model's log loss at which the search end
 
 @dataclass(frozen=True, kw_only=True)
 class Packed:
-    """Packed model.
+    """Model in packed form: its options, weights and loss.
 
     Attributes:
         form: Packing options.

@@ -117,7 +117,7 @@ class _Step:
 
 
 def choose_forms(tables: Sequence[PackedTable], table_of: Sequence[int], memory_bytes: int) -> None:
-    """Unpack tables within the memory limit, those first that save lookups most work per byte.
+    """Unpack tables within the memory limit, first those that speed up lookups most per byte.
 
     Rows are dequantised before maps are removed, because dequantising is most of a lookup's work. A change that does
     not fit is skipped.

@@ -21,7 +21,7 @@ class FormSearch(Protocol):
 
 
 def every_point(choices: Choices, costs: Callable[[Point], Costs], trials: int) -> list[tuple[Point, Costs]]:
-    """Return the points in the order of their values, at most `trials`."""
+    """Return all points of the space in the order of their values, at most `trials`."""
     points = (dict(zip(choices, values, strict=True)) for values in product(*choices.values()))
     return [(point, costs(point)) for point in islice(points, trials)]
 

@@ -79,12 +79,12 @@ class ProductLinear(CompressedLinear):
 
     @property
     def options(self) -> dict[str, int]:
-        """Return the values for `model.json`."""
+        """Return the layer's options, as stored in `model.json`."""
         return {"length": self.length, "prototypes": self.count, "bits": self.bits}
 
     @torch.no_grad()
     def fill(self, scale: Tensor, prototypes: Tensor, table: Tensor) -> Self:
-        """Set the learned values.
+        """Set the learned prototypes and table entries of the layer.
 
         Args:
             scale: Factor of each input before it is rounded to the grid, `[inputs]`.

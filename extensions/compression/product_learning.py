@@ -76,7 +76,7 @@ class LearnedProduct(nn.Module):
 
     @torch.no_grad()
     def finished(self) -> ProductLinear:
-        """Return the layer for scoring."""
+        """Return the trained layer in its form for scoring."""
         level = self.form.level
         codes = (self.prototypes * level).round().clamp(-level, level)
         table = self._table(codes / level)

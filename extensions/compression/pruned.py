@@ -57,7 +57,7 @@ class PrunedLinear(CompressedLinear):
 
     @property
     def options(self) -> dict[str, int]:
-        """Return the values for `model.json`."""
+        """Return the layer's options, as stored in `model.json`."""
         return {"inputs": self.inputs, "outputs": self.outputs}
 
     def rows(self, input: Tensor) -> Tensor:

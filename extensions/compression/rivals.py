@@ -28,7 +28,7 @@ class Rivals:
 
 
 def try_rivals(subject: CompressionSubject, title: str) -> Rivals:
-    """Try every compression separately on the same model, and return the fastest result within the limits.
+    """Try every compression method separately on the same model, and return the fastest within the limits.
 
     Args:
         subject: Model to compress, with the limits.

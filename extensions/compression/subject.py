@@ -44,16 +44,16 @@ class QualityLimit:
         return self.metric.upper()
 
     def of(self, metrics: Metrics) -> float:
-        """Return the limited metric."""
+        """Return the value of the limited metric."""
         value = getattr(metrics, self.metric)
         return math.nan if value is None else float(value)
 
     def loss(self, value: float) -> float:
-        """Return a value of the metric such that lower is better."""
+        """Return the metric's value with a sign such that lower is better."""
         return -value if self.metric == "auc" else value
 
     def is_kept(self, value: float) -> bool:
-        """Return True if a value of the metric keeps the limit; nan does not."""
+        """Return True if a value of the metric meets the limit; NaN does not."""
         return self.loss(value) <= self.loss(self.bound)
 
 
@@ -93,7 +93,7 @@ class CompressionSubject:
     form_name: str = ""
 
     def with_model(self, model: Model | Ensemble) -> "CompressionSubject":
-        """Return the subject with another model."""
+        """Return the inputs of a compression with another model."""
         return replace(self, model=model)
 
 

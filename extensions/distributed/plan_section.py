@@ -11,7 +11,7 @@ TRAINED_PLAN = "plan.json"  # details of the plan that the training jobs of a ru
 
 
 def plan_section(tree: RunTree) -> dict[str, Any]:
-    """Return the tables, the other plans, and the predicted and measured step of each training run."""
+    """Return the card section on the plan: tables, other plans, and predicted and measured step times."""
     plan = json.loads(tree.artifacts[TRAINED_PLAN])
     tables = sorted(plan["tables"], key=lambda one: -one["rows"] * one["width"])
     steps = [

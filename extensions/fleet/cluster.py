@@ -87,7 +87,7 @@ class Machine(Finite):
 
     @property
     def box(self) -> str:
-        """Name of the server."""
+        """Name of the server that the machine belongs to."""
         return self.server or self.name
 
 
@@ -210,12 +210,12 @@ class Cluster(Finite):
 
     @cached_property
     def count_of(self) -> dict[str, int]:
-        """Number of accelerators by type."""
+        """Number of accelerators of the cluster by type."""
         return {name: sum(self.machines[i].count for i in self.machines_of[name]) for name in self.types}
 
     @cached_property
     def count(self) -> int:
-        """Number of all accelerators."""
+        """Number of accelerators of the cluster."""
         return sum(machine.count for machine in self.machines)
 
     def level(self, placement: Placement) -> int:

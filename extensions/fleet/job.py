@@ -312,7 +312,7 @@ class JobState:
 
     @property
     def held(self) -> int:
-        """Number of accelerators that it holds."""
+        """Number of accelerators that the job holds."""
         return sum(count for _, count in self.placement) if self.placement else 0
 
     def seconds_left(self, conditions: Conditions) -> float:
@@ -320,13 +320,13 @@ class JobState:
         return self.job.work.seconds_left(self.done, conditions)
 
     def service_seconds_at(self, now: float) -> float:
-        """Return the accelerator-seconds that it has held until this time."""
+        """Return the accelerator-seconds that the job has held until a given time."""
         return self.service_seconds + (
             (now - self.updated_at) * sum(self.conditions.counts) if self.conditions else 0.0
         )
 
     def advance_to(self, now: float) -> None:
-        """Update its figures to this time, under its current conditions."""
+        """Update the job's progress and times to a given time, under its current conditions."""
         if self.conditions is None or now <= self.updated_at:
             return
         elapsed = now - self.updated_at

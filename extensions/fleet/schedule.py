@@ -67,12 +67,12 @@ class Schedule:
 
     @property
     def begin_seconds(self) -> float:
-        """Time of the first arrival."""
+        """Arrival time of the first job, in seconds."""
         return min((outcome.arrival_seconds for outcome in self.outcomes), default=0.0)
 
     @property
     def end_seconds(self) -> float:
-        """Time of the last end."""
+        """End time of the last job, in seconds."""
         return max((outcome.end_seconds for outcome in self.outcomes), default=0.0)
 
 

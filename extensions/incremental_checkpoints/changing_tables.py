@@ -102,13 +102,13 @@ class ChangingTables:
         return rows
 
     def before_step(self, rows: Tensor) -> None:
-        """Copy those rows that a step is about to change and that the writer has not written yet."""
+        """Copy embedding rows that the next step changes and that the writer has not written yet."""
         if self._snapshot is not None:
             self._snapshot.before_step(rows)
 
     @property
     def bytes(self) -> int:
-        """Bytes of the local rows and of their optimizer state."""
+        """Bytes of this process's embedding rows and of their optimizer state."""
         return bytes_of(self._tables)
 
     def next_rows(self, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False) -> RowsToKeep:
@@ -148,7 +148,7 @@ class ChangingTables:
             self._snapshot.close()
 
     def undo(self) -> None:
-        """Mark the rows of the last `next_rows` as still to be stored, because they were not written.
+        """Return the rows of the last `next_rows` to the rows to store, because they were not written.
 
         No training step may run meanwhile.
         """

@@ -64,7 +64,7 @@ class RemoteCopy:
         return self._in_work if self._writer.is_busy else frozenset()
 
     def fetch(self, directory: Path) -> bool:
-        """Download the newest complete state; return True if there was one.
+        """Download the newest complete checkpoint; return True if there was one.
 
         Raises:
             CheckpointError: The address cannot be read.
@@ -93,7 +93,7 @@ class RemoteCopy:
         return False
 
     def follow(self, directory: Path, figures: CheckpointFigures) -> None:
-        """Start to upload the newest state, unless an earlier upload is running.
+        """Start to upload the newest checkpoint, unless an earlier upload is running.
 
         Args:
             directory: Local folder of the state.
@@ -124,7 +124,7 @@ class RemoteCopy:
         self._writer.start(job)
 
     def finish(self, directory: Path, figures: CheckpointFigures) -> None:
-        """Wait until the newest state is uploaded, up to `LONGEST_WAIT_SECONDS` for each upload."""
+        """Wait until the newest checkpoint is uploaded, up to `LONGEST_WAIT_SECONDS` for each upload."""
         for _ in range(2):  # the running upload, then the state written during the upload
             if not self._writer.wait_at_most(LONGEST_WAIT_SECONDS):
                 self._warn(TimeoutError(f"not complete after {LONGEST_WAIT_SECONDS:.0f} s"))

@@ -32,7 +32,7 @@ class TouchedRows:
         self._since_full = torch.zeros_like(self._since_last)
 
     def __len__(self) -> int:
-        """Return the number of all rows."""
+        """Return the number of embedding rows."""
         return len(self._since_last)
 
     def note(self, rows: Tensor) -> None:

@@ -42,7 +42,7 @@ def copy_path(store: str, location: str, version: str, name: str) -> Path:
 
 
 def touch(paths: Iterable[Path]) -> None:
-    """Record that copies are used, so that they are not removed soon."""
+    """Record that local copies are used, so that they are not removed soon."""
     for folder in {path.parent for path in paths}:
         with suppress(FileNotFoundError):
             os.utime(folder)

@@ -27,7 +27,7 @@ class Sample:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Number of rows of the sample."""
         return len(self.labels)
 
 

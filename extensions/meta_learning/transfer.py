@@ -67,7 +67,7 @@ class Transfer:
         return point
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
-        """Record the outcome of a point."""
+        """Record the outcome of a trained point."""
         if parameters in self._under_way:
             self._under_way.remove(parameters)
         self._told.append((parameters, outcome))

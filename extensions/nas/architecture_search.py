@@ -215,7 +215,7 @@ class SupernetTraining:
         return Learned(weight=weight, theta=network.choices.values(), rounds=tuple(reports), stop_reason=stopped)
 
     def state(self) -> dict[str, Tensor]:
-        """Return the state from which the next stage continues."""
+        """Return the training state, from which the next stage continues."""
         tables, layers = self.network.tables.embeddings, self.network.layers.state_dict()
         return {
             **{f"layers.{name}": tensor for name, tensor in layers.items()},

@@ -79,7 +79,7 @@ class Dnas:
         return chosen
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
-        """Record the result of an architecture, so that it is not sampled again."""
+        """Record the outcome of an architecture, so that it is not sampled again."""
         self._seen[self._space.build(parameters)[0]] = parameters
         self._told.append((parameters, outcome))
 

@@ -135,7 +135,7 @@ class MeasuredCosts:
         self.base = max(0.0, timing.step_seconds * self._scale - known)
 
     def linear(self, inputs: int, outputs: int, *, is_first: bool) -> float:
-        """Cost of a linear layer with its ReLU."""
+        """Return the measured cost of a linear layer with its ReLU."""
         return self._cost(("first" if is_first else "linear", inputs, outputs))
 
     def table(self, rows: int, width: int) -> float:
@@ -143,7 +143,7 @@ class MeasuredCosts:
         return self._cost(("table", min(rows, MOST_ROWS), width)) / BAGS_TOGETHER
 
     def interaction(self, name: str) -> float:
-        """Cost of an interaction."""
+        """Return the measured cost of an interaction."""
         return self._cost((name, 0, 0))
 
     def _cost(self, key: Key) -> float:

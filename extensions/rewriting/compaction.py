@@ -57,7 +57,7 @@ class CompactedStep:
         model.around_forward = Compaction
 
     def remove(self, model: Recommender) -> None:
-        """Disable skipping."""
+        """Disable the skipping of dead units."""
         model.around_forward = None
 
 

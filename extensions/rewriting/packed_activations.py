@@ -110,7 +110,7 @@ class PackedStep:
         model.around_step = PackedActivations
 
     def remove(self, model: Recommender) -> None:
-        """Disable packing."""
+        """Disable the packing of activations."""
         model.around_step = None
 
 

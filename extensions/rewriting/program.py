@@ -95,7 +95,7 @@ class Program:
         return list(self.graph.nodes)
 
     def sweep(self) -> None:
-        """Remove unused nodes."""
+        """Remove nodes of the graph that no other node uses."""
         for node in reversed(self.names()):
             if node.op not in ("output", "placeholder") and not node.users:
                 self.graph.erase_node(node)

@@ -110,7 +110,7 @@ class Rewriting:
     """Alteration of a trained model: rewriting of its layers for scoring."""
 
     def describe(self, model: Recommender) -> list[str]:
-        """Return the steps of a model, for its file."""
+        """Return the rewriting steps of a model, for its file."""
         return list(steps_of(model))
 
     def prepare(self, layers: nn.Module, description: object) -> None:

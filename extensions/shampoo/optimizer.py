@@ -130,7 +130,7 @@ class Shampoo(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Update the parameters by one step.
+        """Update the parameters by one optimizer step.
 
         Args:
             closure: Function that recomputes the loss and the gradients.

@@ -50,7 +50,7 @@ class Wire:
     message_bytes: Counter[str] = field(default_factory=Counter)
 
     def reset(self) -> None:
-        """Reset the counts to zero."""
+        """Reset the counts of operations and bytes to zero."""
         self.calls.clear()
         self.message_bytes.clear()
 

@@ -69,7 +69,7 @@ class StallReport(Frozen):
     useful: UsefulShare | None = None
 
     def stall(self, name: StallName) -> Stall:
-        """Return the stall of this name."""
+        """Return the stall with a given name."""
         return next(stall for stall in self.stalls if stall.name == name)
 
     @property

@@ -96,7 +96,7 @@ class UsefulShare(Frozen):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics for MLflow."""
+        """Shares of useful multiplications, as metrics for MLflow."""
         speeds = {f"{BACKWARD_SPEEDUP}{kind}": self.speedup(kind) for kind in list(SKIPPINGS)[1:]}
         return {"sparsity.useful_backward_share": self.backward, **speeds}
 

@@ -23,7 +23,7 @@ COMMUNICATION_SHARE = 1.5  # multiple of the time for the runs, after which only
 
 
 def main(folder: Path, report: Report) -> None:
-    """Take part in all runs; the first process writes the result into the folder."""
+    """Take part in all measurement runs; the first process writes the result into the folder."""
     plan: StallPlan = read_private(folder / PLAN)
     rank = int(os.environ["RANK"])
     on_cpu = plan.execution.device == "cpu"
@@ -42,7 +42,7 @@ def main(folder: Path, report: Report) -> None:
 def measure(
     plan: StallPlan, wire: Wire | None, report: Report, now: Callable[[], float] = time.perf_counter
 ) -> StallMeasurements:
-    """Make all runs, round after round, so that changes of the machine's load affect all runs alike.
+    """Make all measurement runs, round after round, so that changes of the machine's load affect all alike.
 
     Args:
         plan: Plan of the measurements.

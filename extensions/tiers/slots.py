@@ -92,7 +92,7 @@ class SlotMap:
         return found
 
     def mark_initialised(self, rows: np.ndarray) -> None:
-        """Mark distinct rows as initialised: the file has their weights."""
+        """Record that the file has weights for some distinct rows."""
         new = rows[~self.are_initialised(rows)]
         slots = self._slot_of_row[new]
         self._slot_of_row[new[slots < 0]] = NOWHERE
@@ -100,7 +100,7 @@ class SlotMap:
         self.uninitialised -= len(new)
 
     def mark_all_initialised(self) -> None:
-        """Mark all rows as initialised: the file has their weights."""
+        """Record that the file has weights for all rows."""
         self._slot_of_row[self._slot_of_row == UNINITIALISED] = NOWHERE
         rows, slots = self.residents()
         self._row_of_slot[slots] = rows

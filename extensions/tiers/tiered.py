@@ -137,7 +137,7 @@ class TieredEmbeddings(EmbeddingTables):
 
     @property
     def cache_counts(self) -> CacheCounts:
-        """Statistics of the cache."""
+        """Hits, misses and transfers of the row cache so far."""
         return self._tiers.counts
 
     def freeze_tables(self, tables: Collection[int]) -> None:
@@ -252,7 +252,7 @@ class TieredEmbeddings(EmbeddingTables):
             self.forget_rows()
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
-        """Return the optimiser state, in the file."""
+        """Return the optimiser state of the tables, which is stored in the file."""
         self._complete()
         return super().optimizer_tensors()
 

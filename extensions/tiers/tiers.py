@@ -243,7 +243,7 @@ class RowTiers:
             self.leave_pages()
 
     def leave_pages(self) -> None:
-        """Release the pages of the files."""
+        """Release the file's memory-mapped pages, which count as memory of this process."""
         for file in self._files:
             file.leave_pages()
         self._touched_rows = 0
@@ -283,7 +283,7 @@ class RowTiers:
             raise HardwareError(f"{BROKEN}: {REMEDY}")
 
     def write_back(self, rows: Tensor, slots: Tensor) -> None:
-        """Write rows from their slots to the file."""
+        """Write cached rows from their slots to the file."""
         self.weight.index_copy_(0, rows, self._fast_weight.index_select(0, slots))
         self.adagrad_sum.index_copy_(0, rows, self._fast_sum.index_select(0, slots))
         self.count_touched(len(rows))

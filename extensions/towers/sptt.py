@@ -183,7 +183,7 @@ class TowerEmbeddings(EmbeddingTables):
             shard.adagrad_sum.zero_()
 
     def shards(self) -> Iterator[Shard]:
-        """Yield the tables that this process stores."""
+        """Yield the tables that this process stores, with their optimiser state."""
         (tables,) = self._tables
         if tables is None:
             return

@@ -115,12 +115,12 @@ class Memory:
 
     @property
     def models(self) -> list[Model]:
-        """Members, each with its last loaded weights."""
+        """Members of the ensemble, each with its last loaded weights."""
         return [member.model for member in self._members]
 
     @property
     def members(self) -> int:
-        """Number of members."""
+        """Number of members of the ensemble."""
         return len(self._members)
 
     @property

@@ -78,7 +78,7 @@ class RobustnessCard:
 
 
 def rows_of(card: RobustnessCard) -> list[tuple[str, ...]]:
-    """Return a row for each rate."""
+    """Return a table row with the quality at each fault rate."""
     alone = {one.errors.rate: f"{one.mean_auc(ALONE):.4f}" for one in card.alone}
     return [
         (
@@ -93,7 +93,7 @@ def rows_of(card: RobustnessCard) -> list[tuple[str, ...]]:
 
 
 def sections_of(card: RobustnessCard) -> Sequence[Section]:
-    """Return the sections of the card."""
+    """Return the sections of the model card on memory faults."""
     how = (
         f"AUC on rows of the test part: mean of {card.repeats} samples of {WORDS[card.kind]} with the rate, in all "
         f"{card.stored_bytes:,} stored bytes. Without a detector; with numbers outside of a tensor's range set to zero "

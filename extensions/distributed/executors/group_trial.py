@@ -39,7 +39,7 @@ WARM_UPS = 2 * TURN_STEPS
 
 
 def time_group(job: ClickJob, sharding: Sharding, processes: int) -> StepTiming:
-    """Run some steps in processes of this machine.
+    """Measure some training steps in several processes of this machine.
 
     Args:
         job: The training, with the threads of one process.
@@ -67,7 +67,7 @@ def time_group(job: ClickJob, sharding: Sharding, processes: int) -> StepTiming:
 
 
 def main(folder: Path, report: Report) -> None:
-    """Run one process of a trial."""
+    """Run one process of a step time measurement."""
     faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
     job, sharding = read_private(folder / TASK)
     join_group(folder)
@@ -75,7 +75,7 @@ def main(folder: Path, report: Report) -> None:
 
 
 def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming:
-    """Run some steps together with the other processes of torch's default group.
+    """Measure some training steps together with the other processes of torch's default group.
 
     Args:
         job: The training.

@@ -60,7 +60,7 @@ class ProcessGroup(Executor):
         self.trial = Trial(self._time_steps, fewest_steps=FEWEST_STEPS, seconds=TRIAL_SECONDS)
 
     def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
-        """Train; see `shunter.engine.executors.role.Executor.run`.
+        """Train a model in several processes; see `shunter.engine.executors.role.Executor.run`.
 
         Raises:
             RequestError: The memory for the embedding tables is too small.
@@ -93,7 +93,7 @@ class ProcessGroup(Executor):
             return self._train(job, hooks, Checkpointing(Path(name) / "checkpoint"), Path(name)).figures
 
     def meter(self) -> AbstractContextManager[Reading]:
-        """Return a meter of this machine."""
+        """Return an energy meter of this machine."""
         return measure_energy(self.placement.accelerator)
 
     def _time_steps(self, job: ClickJob) -> StepTiming:

@@ -50,7 +50,7 @@ class TableDemand:
 
     @property
     def shape(self) -> tuple[str, int, int]:
-        """Name, rows and width."""
+        """Name, number of rows and width of the table."""
         return self.name, self.rows, self.width
 
     @classmethod
@@ -65,7 +65,7 @@ class TableDemand:
 
     @classmethod
     def counted(cls, name: str, width: int, *, bags: int, ids_per_sample: float, counts: np.ndarray) -> Self:
-        """Return a table with counted lookups.
+        """Return the demand of a table, from counts of its lookups.
 
         Args:
             name: Field that owns the table.

@@ -91,12 +91,12 @@ class Machine:
 
     @property
     def hosts(self) -> int:
-        """Number of hosts."""
+        """Number of hosts of the machine."""
         return self.devices[-1].host + 1
 
     @property
     def per_host(self) -> int:
-        """Devices of each host."""
+        """Number of devices per host."""
         return len(self.devices) // self.hosts
 
     def with_memory(self, memory_bytes: int | None) -> "Machine":

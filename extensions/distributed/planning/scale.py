@@ -49,7 +49,7 @@ class Links:
 
     @property
     def devices(self) -> int:
-        """Devices of all hosts."""
+        """Number of devices of all hosts."""
         return self.hosts * self.per_host
 
     def crossing(self, data: float) -> float:
@@ -146,7 +146,7 @@ class ScalePoint(Frozen):
     crossing_bytes: dict[str, float]
 
     def speedup(self, way: str, over: str = "flat") -> float:
-        """Return the speed of one way relative to another."""
+        """Return the training speed of one way to divide the model, relative to another way."""
         return self.step_seconds[over] / self.step_seconds[way]
 
 

@@ -110,7 +110,7 @@ class Search:
         more: Mapping[str, Sequence[Choice]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> Found:
-        """Run the search for at most this time.
+        """Search for the fastest plan for at most a given time.
 
         Args:
             seconds: Time limit of the search; the initial plans are always compared.

@@ -69,12 +69,12 @@ class Schedule:
 
     @property
     def seconds(self) -> float:
-        """Duration of the step."""
+        """Duration of the simulated step in seconds."""
         return max(self.end, default=0.0)
 
 
 def simulate(graph: TaskGraph, seconds: Sequence[float]) -> Schedule:
-    """Simulate the whole step.
+    """Simulate one whole training step of a plan.
 
     Args:
         graph: Tasks and resources.

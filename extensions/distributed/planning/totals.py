@@ -26,7 +26,7 @@ class PlanTotals(Frozen):
 
     @property
     def told(self) -> str:
-        """Return the totals as a sentence."""
+        """Return time, energy and cost of the plan as one sentence."""
         passes = "An epoch takes" if self.epochs == 1 else f"{self.epochs:,} epochs take"
         energy = "" if self.kwh is None else f", {self.kwh:.3g} kWh (estimated)"
         cost = "" if self.cost is None else f", {self.cost:.3g} of the price's currency"

@@ -229,7 +229,7 @@ class RowExchange:
         self.learning_rate = rate
 
     def shards(self) -> Iterator[Shard]:
-        """Yield the blocks that are in this process."""
+        """Yield the table shards of this process."""
         copied = held = 0
         for table in self.tables:
             if table.replicated_rows:

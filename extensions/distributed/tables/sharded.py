@@ -257,7 +257,7 @@ class ShardedEmbeddings(EmbeddingTables):
             shard.adagrad_sum.zero_()
 
     def shards(self) -> Iterator[Shard]:
-        """Yield the blocks that are in this process."""
+        """Yield the table shards of this process."""
         for _, part in self._parts:
             yield from part.shards()
 

@@ -62,7 +62,7 @@ class SharedMemory:
         return self._pieces[rank].chunk(2)[self._turn]
 
     def meet(self) -> None:
-        """Wait until all processes have written."""
+        """Wait until all processes have written to the shared memory."""
         dist.barrier()
 
     def turn(self) -> None:

@@ -154,7 +154,7 @@ class TorchRecTables:
         fused.step()  # updates no row (the backward pass does), but passes the rate to the kernels
 
     def shards(self) -> Iterator[Shard]:
-        """Yield the blocks that are in this process."""
+        """Yield the table shards of this process."""
         sums = self._sharded.fused_optimizer.state_dict()["state"]
         for name, weight in self._sharded.state_dict().items():
             table = self._number_of[name]

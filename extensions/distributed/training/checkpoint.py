@@ -194,7 +194,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
     def write(
         self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
     ) -> None:
-        """Start to write a checkpoint of the current state.
+        """Start to write a checkpoint of the current training state.
 
         Args:
             model: Model with its shards and dense weights.

@@ -47,18 +47,18 @@ class Block:
 
     @classmethod
     def from_key(cls, key: str) -> Self:
-        """Inverse of `weight_key`."""
+        """Return the block that a stored weight name describes; inverse of `weight_key`."""
         table, first_row, first_column = map(int, key.split(".")[1:4])
         return cls(table=table, first_row=first_row, first_column=first_column)
 
     @property
     def weight_key(self) -> str:
-        """Name of the weights, `[rows, columns]`."""
+        """Name under which the weights of the block are stored, `[rows, columns]`."""
         return f"table.{self.table}.{self.first_row}.{self.first_column}.weight"
 
     @property
     def sum_key(self) -> str:
-        """Name of the Adagrad sums, `[rows]`."""
+        """Name under which the Adagrad sums of the block are stored, `[rows]`."""
         return f"table.{self.table}.{self.first_row}.{self.first_column}.adagrad_sum"
 
 
@@ -138,18 +138,18 @@ BEST = "best-"
 
 
 def checkpoints(directory: Path) -> list[Path]:
-    """Folders of all states, the newest first."""
+    """Return the folders of all checkpoints, the newest first."""
     folders = [path for path in directory.glob(f"{SHARDED}*") if path.suffix != PARTIAL]
     return sorted(folders, key=number_of, reverse=True)
 
 
 def latest_checkpoint(directory: Path) -> Path | None:
-    """Folder of the newest state."""
+    """Return the folder of the newest checkpoint."""
     return next(iter(checkpoints(directory)), None)
 
 
 def checkpoint_name(number: int) -> str:
-    """Name of the folder of a state."""
+    """Return the name of a checkpoint's folder, from its number."""
     return f"{SHARDED}{number:06d}"
 
 
@@ -159,7 +159,7 @@ def file_of(rank: int) -> str:
 
 
 def number_of(folder: Path) -> int:
-    """Number of a state, by the name of its folder."""
+    """Return the number of a checkpoint, from the name of its folder."""
     return int(folder.name.removeprefix(SHARDED))
 
 
@@ -219,12 +219,12 @@ class StoredLayout:
     """Layout of checkpoints of several processes, for copies (`engine.checkpoint.copies.Layout`)."""
 
     def lists(self, names: Iterable[str]) -> list[str]:
-        """Indexes of states, the newest first."""
+        """Return the names of the index files of all checkpoints, the newest first."""
         pattern = re.compile(rf"{SHARDED}(\d+)/{INDEX}")
         return sorted((name for name in names if pattern.fullmatch(name)), reverse=True)
 
     def files(self, name: str, read: Callable[[str], bytes]) -> dict[str, str | None]:
-        """Return the files of a state with their sha256; the index has none.
+        """Return the files of a checkpoint with their sha256; the index itself has none.
 
         Raises:
             CheckpointError: The index of the state, or of its best weights, is damaged.

@@ -18,7 +18,7 @@ class Decider(Protocol):
 
     @property
     def round_seconds(self) -> float | None:
-        """Length of its rounds in seconds; None for a policy that reacts to events."""
+        """Length of a scheduling round in seconds; None for a policy that reacts to events."""
         ...
 
     def decide(self, board: Board) -> float | None:

@@ -38,7 +38,7 @@ class Teacher:
         self.kept: list[Demonstration] = []
 
     def decide(self, board: Board) -> float | None:
-        """See `Policy.decide`."""
+        """Start, stop and move jobs; see `Policy.decide`."""
         fixed = {state.name for state in board.running.values() if not state.job.preemptible}
         view = View(board, self._tables, fixed)
         is_busy = bool(fixed) or any(

@@ -56,7 +56,7 @@ class Episode:
 
     @property
     def steps(self) -> int:
-        """Number of choices."""
+        """Number of choices made in the episode."""
         return len(self.choices)
 
     def to_go(self, moments: np.ndarray) -> np.ndarray:

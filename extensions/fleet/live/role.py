@@ -29,7 +29,7 @@ class LiveMachine:
 
     @property
     def box(self) -> str:
-        """Name of the server."""
+        """Name of the server that the machine belongs to."""
         return self.server or self.name
 
 

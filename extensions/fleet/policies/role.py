@@ -23,11 +23,11 @@ class Policy(Protocol):
 
     @property
     def round_seconds(self) -> float | None:
-        """Length of its rounds in seconds; None for a policy that reacts to events."""
+        """Length of a scheduling round in seconds; None for a policy that reacts to events."""
         ...
 
     def decide(self, board: Board) -> float | None:
-        """Start, stop and move jobs.
+        """Start, stop and move jobs of the cluster.
 
         Args:
             board: State of the cluster.

@@ -204,7 +204,7 @@ class ElasticWork:
         return tuple(count for count in COUNTS if count <= most)
 
     def seconds_left(self, done: float, conditions: Conditions) -> float:
-        """See `Work.seconds_left`."""
+        """Return the remaining seconds of the work; see `Work.seconds_left`."""
         epoch = self._epoch(done)
         if epoch >= self.application.epochs:
             return 0.0
@@ -212,7 +212,7 @@ class ElasticWork:
         return self._seconds((self.application.boundaries[epoch] - done) / rates[epoch]) + later[epoch + 1]
 
     def advance(self, done: float, seconds: float, conditions: Conditions) -> float:
-        """See `Work.advance`."""
+        """Advance the work by some seconds; see `Work.advance`."""
         rates, _ = self._pace(conditions)
         for epoch in range(self._epoch(done), self.application.epochs):
             end = self.application.boundaries[epoch]

@@ -63,7 +63,7 @@ class Checkpoint:
 
 
 def save(directory: Path, checkpoint: Checkpoint) -> None:
-    """Save the state; the folder is created if missing.
+    """Save the state of the architecture search; the folder is created if missing.
 
     Raises:
         CheckpointError: The state cannot be written, for instance because the disk is full.

@@ -174,7 +174,7 @@ class Controller:
             self._on_improved(point)
 
     def _save(self, learner: Learner, tried: Sequence[Tried]) -> None:
-        """Save the state, with the trials that it was trained on."""
+        """Save the learned state, with the trials that it was trained on."""
         if self._directory:
             kept = checkpoint.Checkpoint(
                 tensors=learner.tensors(),

@@ -146,7 +146,7 @@ class Learner:
         return float(entropy(self.choices())) / max(self.most_entropy, 1e-9)
 
     def learn(self, tried: Sequence[Tried], guide_weight: float) -> None:
-        """Improve the policy from all trials.
+        """Improve the policy from all trials so far.
 
         Args:
             tried: Points in the order of their results.

@@ -143,11 +143,11 @@ class CountedBytes:
         return float((inputs + 1) * outputs * FLOAT_BYTES)
 
     def table(self, rows: int, width: int) -> float:
-        """Return the bytes of the rows."""
+        """Return the bytes of a table's rows."""
         return float(rows * width * FLOAT_BYTES)
 
     def interaction(self, name: str) -> float:
-        """Return the bytes of the weights."""
+        """Return the bytes of an interaction's weights."""
         return self._of_interactions[name]
 
 

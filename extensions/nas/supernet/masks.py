@@ -65,7 +65,7 @@ class Choices(nn.Module):
         return self.masks(drawn.permute(1, 2, 0))
 
     def values(self) -> dict[str, list[float]]:
-        """Return theta of each choice."""
+        """Return the parameters theta of each choice."""
         rows = self.theta.tolist()
         return {name: row[:size] for (name, size), row in zip(self.sizes.items(), rows, strict=True)}
 

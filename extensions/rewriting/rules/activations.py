@@ -23,7 +23,7 @@ class FuseActivation(Rule):
                 yield layer, node
 
     def apply(self, program: Program, site: Site) -> None:
-        """Replace both nodes by one operator."""
+        """Replace a linear layer and its activation by one operator."""
         layer, node = site
         with program.graph.inserting_before(node):
             replace(node, call(program, fused_linear, *layer.args[:3], "relu"))

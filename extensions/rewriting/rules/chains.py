@@ -29,7 +29,7 @@ class MultiplyLinears(Rule):
                     yield below, node
 
     def apply(self, program: Program, site: Site) -> None:
-        """Multiply both matrices."""
+        """Replace two successive linear layers by one with the product of their matrices."""
         below, node = site
         with program.graph.inserting_before(node):
             upper = node.args[1]

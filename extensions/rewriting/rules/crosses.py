@@ -66,7 +66,7 @@ class AddProduct(Rule):
                         break
 
     def apply(self, program: Program, site: Site) -> None:
-        """Replace both by one operator."""
+        """Replace the sum and the product by one operator."""
         product, other, node = site
         with program.graph.inserting_before(node):
             replace(node, call(program, torch.addcmul, other, *product.args))

@@ -42,7 +42,7 @@ class FoldNorm(Rule):
                 yield below, node
 
     def apply(self, program: Program, site: Site) -> None:
-        """Replace both by one linear layer."""
+        """Replace the linear layer and the normalisation by one linear layer."""
         below, node = site
         module = module_of(program, node)
         assert isinstance(module, nn.BatchNorm1d)

@@ -36,7 +36,7 @@ class DropIdentities(Rule):
                 yield (node,)
 
     def apply(self, program: Program, site: Site) -> None:
-        """Replace the node by its input."""
+        """Replace a node that returns its input by that input."""
         source = site[0].args[0]
         assert isinstance(source, fx.Node)
         replace(site[0], source)
@@ -69,7 +69,7 @@ class UndoTransposes(Rule):
                 yield below, node
 
     def apply(self, program: Program, site: Site) -> None:
-        """Replace both by the original input."""
+        """Replace two transpositions that cancel by the original input."""
         source = site[0].args[0]
         assert isinstance(source, fx.Node)
         replace(site[1], source)
@@ -154,7 +154,7 @@ class ConcatNarrows(Rule):
                 yield (node,)
 
     def apply(self, program: Program, site: Site) -> None:
-        """Use the tensor, or one slice of it."""
+        """Replace the concatenation by the sliced tensor, or by one slice of it."""
         (node,) = site
         parts, axis = parts_of(node), concat_axis(node)
         source, start = parts[0].args[0], int(parts[0].args[2])  # pyright: ignore[reportArgumentType]

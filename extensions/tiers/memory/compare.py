@@ -83,7 +83,7 @@ class Comparison:
 
 
 def compare(dataset: Dataset, request: PlanMemoryRequest) -> Comparison:
-    """Plan for each server.
+    """Plan tables and nodes for each kind of server.
 
     Raises:
         RequestError: The model is unknown, its tables have several widths, or the file does not describe servers.
@@ -108,7 +108,7 @@ def compare(dataset: Dataset, request: PlanMemoryRequest) -> Comparison:
 
 
 def compare_servers(servers: Mapping[str, Server], ask: TrainingDemand) -> Comparison:
-    """Plan for each server, and for other rates and multiples of the predicted misses."""
+    """Plan for each kind of server, and for other rates and multiples of the predicted cache misses."""
     around: list[Sensitivity] = []
     plans: dict[str, Plan | None] = {}
     for rate, misses in product(RATES, MISSES):

@@ -64,7 +64,7 @@ class Plan:
 
     @property
     def hours(self) -> float:
-        """Hours for a billion samples."""
+        """Hours to train on a billion samples."""
         return 1e9 / self.samples_per_second / 3600
 
 

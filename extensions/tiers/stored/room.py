@@ -53,7 +53,7 @@ def divide(
     pinned_share: float = PINNED_SHARE,
     policy: Policy = "lru",
 ) -> Room:
-    """Divide the memory.
+    """Divide the memory between the tables' rows and the caches.
 
     Args:
         memory_bytes: Memory of the tables.

@@ -81,7 +81,7 @@ class RowFile:
         self._end_of_life = weakref.finalize(self, _close, self._file, self._readers, self._kernel)
 
     def read(self, rows: np.ndarray) -> np.ndarray:
-        """Read rows.
+        """Read embedding rows from the file.
 
         Args:
             rows: Distinct row numbers, ascending.

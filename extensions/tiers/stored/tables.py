@@ -37,7 +37,7 @@ class PooledSums:
         self.hits = 0
 
     def find(self, rows: np.ndarray) -> np.ndarray | None:
-        """Return the sum of these rows; None if it is not cached."""
+        """Return the cached sum of a set of rows; None if it is not cached."""
         key = rows.tobytes()
         found = self._sums.get(key)
         if found is not None:
@@ -46,7 +46,7 @@ class PooledSums:
         return found
 
     def put(self, rows: np.ndarray, total: np.ndarray) -> None:
-        """Cache the sum of these rows; the least recently used sums are evicted."""
+        """Cache the sum of a set of rows; the least recently used sums are evicted."""
         key = rows.tobytes()
         size = len(key) + total.nbytes + OVERHEAD_BYTES
         if key in self._sums or size > self._most_bytes:
@@ -109,7 +109,7 @@ class StoredEmbeddings(EmbeddingTables):
 
     @property
     def counts(self) -> LookupCounts:
-        """Counts of where rows were found."""
+        """Numbers of rows found in memory and rows read from the file."""
         found, of_file = self._counts, self._file.counts
         return LookupCounts(
             pinned=found.pinned,
@@ -122,7 +122,7 @@ class StoredEmbeddings(EmbeddingTables):
 
     @torch.no_grad()
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum the rows of each bag."""
+        """Look up and sum the rows of each bag."""
         ends = offsets.numpy().astype(np.int64)
         bags_of_table = (len(ends) - 1) // len(self.table_of)
         rows = values.numpy().astype(np.int64) + np.repeat(self._bag_starts, np.diff(ends[::bags_of_table]))
@@ -147,7 +147,7 @@ class StoredEmbeddings(EmbeddingTables):
                 self._gather(rows[start : start + self.room.batch_rows])
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the file of the embedding tables."""
         self._file.close()
 
     def _read_pinned(self) -> np.ndarray:

@@ -135,7 +135,7 @@ class RayExecutor(Executor):
     def run(
         self, job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
     ) -> TrainResult[Any, Any, Any]:
-        """Train; see `shunter.engine.executors.role.Executor.run`.
+        """Train a model on a cluster node; see `shunter.engine.executors.role.Executor.run`.
 
         Raises:
             NodeLostError: Several nodes in succession were lost.
@@ -149,7 +149,7 @@ class RayExecutor(Executor):
         return self._train(Task(job=job, wants_model=False, cores=self._cores), hooks).figures
 
     def meter(self) -> LedgerMeter:
-        """Return a meter of the energy that its training runs use while the meter is entered."""
+        """Return a meter of the energy that training runs of this executor use while the meter is entered."""
         return LedgerMeter(self._ledger)
 
     def close(self) -> None:
@@ -177,7 +177,7 @@ class FlowMeter:
 
     @property
     def reading(self) -> EnergyReading:
-        """Return the joules of both over the seconds of this process; estimated or unavailable if one of them is."""
+        """Return the summed energy of this process and the nodes; estimated or unavailable if one of them is."""
         here, there = self._here.reading, self._ledger.total_with_branches()
         source = f"this process: {here.source}; nodes: {there.source}"
         if here.joules is None or there.joules is None:
