@@ -40,7 +40,7 @@ class ProfileSummary(Frozen):
     @computed_field
     @property
     def advice(self) -> tuple[str, ...]:
-        """Advice of the analysis."""
+        """Advice on how to avoid the measured stalls."""
         return self.analysis.advice if self.analysis else ()
 
 

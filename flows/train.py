@@ -101,7 +101,7 @@ class TrainSummary(TrainingOutcome):
 
     @property
     def stopped_because(self) -> str | None:
-        """Limit that ended the search early; None if there is none."""
+        """Limit that ended the search early; None if no limit did."""
         return self.tuned.stopped_because if self.tuned else None
 
 

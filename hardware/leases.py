@@ -45,7 +45,7 @@ class Lease(BaseModel):
 
     @property
     def description(self) -> str:
-        """Return the holder, such as `train-ml-100k (process 4711, since 2026-03-01 12:00 UTC)`."""
+        """Return the holder of the lease, such as `train-ml-100k (process 4711, since 2026-03-01 12:00 UTC)`."""
         return f"{self.name} (process {self.pid}, since {self.since:%Y-%m-%d %H:%M} UTC)"
 
 

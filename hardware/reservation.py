@@ -185,7 +185,7 @@ class Reservation:
         return True
 
     def release(self) -> None:
-        """Release everything."""
+        """Release all reserved accelerators and cores."""
         self._release_all()
         _here.report()
 
@@ -392,5 +392,5 @@ def _description_of_use(name: str, others: Sequence[Lease]) -> str:
 
 
 def say(sentence: str) -> None:
-    """Print a sentence on the terminal."""
+    """Print a sentence about the reservation on the terminal."""
     Console(stderr=True, highlight=False).print(sentence, style="dim", soft_wrap=True, markup=False)

@@ -33,7 +33,7 @@ class Waiter(BaseModel):
 
     @property
     def description(self) -> str:
-        """Return the entry as text, such as `train-ml-100k (process 4711, priority 2)`."""
+        """Return the queue entry as text, such as `train-ml-100k (process 4711, priority 2)`."""
         return f"{self.name} (process {self.pid}, priority {self.priority})"
 
 

@@ -100,7 +100,7 @@ class CollectiveCost(Frozen):
     points: tuple[CollectivePoint, ...]
 
     def seconds(self, message_bytes: float) -> float:
-        """Return the seconds of one operation on messages of this size, from the fitted line."""
+        """Return the seconds of one collective operation on messages of a given size, from the fitted line."""
         return self.latency_seconds + message_bytes / self.bytes_per_second
 
 
@@ -126,7 +126,7 @@ class CpuTopology(Frozen):
 
     @property
     def label(self) -> str:
-        """Return one line such as `2 sockets, 64 cores, 128 threads, 2 NUMA nodes, L3 8 x 32 MiB`."""
+        """Return a line such as `2 sockets, 64 cores, 128 threads, 2 NUMA nodes, L3 8 x 32 MiB`."""
         last = max(self.caches, key=lambda cache: cache.level, default=None)
         cache = f", L{last.level} {last.count} x {last.size_bytes / 2**20:g} MiB" if last else ""
         counts = {"socket": self.sockets, "core": self.physical_cores, "thread": self.threads}

@@ -81,7 +81,7 @@ class Columns:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Number of rows of the batch."""
         return self.numeric.shape[1]
 
     def select(self, rows: NDArray[np.bool_]) -> "Columns":
@@ -182,7 +182,7 @@ class Source(Protocol):
 
     @property
     def schema(self) -> Schema:
-        """Roles of the columns."""
+        """Schema of the log: the roles of its columns."""
         ...
 
     @property

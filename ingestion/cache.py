@@ -61,7 +61,7 @@ class IngestReport:
 
     @property
     def rows_per_second(self) -> float:
-        """Rows per second of wall-clock time."""
+        """Ingested rows per second of wall-clock time."""
         return self.rows / self.seconds
 
 

@@ -284,7 +284,7 @@ class SingleValued(Categorical):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns that the values come from."""
+        """Columns of the log that the values are read from."""
         return self.cross or (self.column,)
 
 
@@ -386,7 +386,7 @@ class Join(Frozen):
 
     @property
     def keys_of_table(self) -> tuple[str, ...]:
-        """Columns of the table that hold the key."""
+        """Columns of the joined table that hold the key."""
         return self.key_in_file or self.key
 
 
@@ -461,7 +461,7 @@ class SessionGaps(Frozen):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Names of the columns."""
+        """Names of the columns that sessions add."""
         return tuple(name for name in (self.column, self.position, self.seconds_since_previous) if name is not None)
 
 
@@ -478,5 +478,5 @@ class ValueEncoding(Frozen):
 
     @property
     def name(self) -> str:
-        """Name of the feature."""
+        """Name of the numeric feature."""
         return f"{self.column}_{self.kind}"

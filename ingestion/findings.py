@@ -55,7 +55,7 @@ class LogSample:
 
     @property
     def rows(self) -> int:
-        """Number of rows."""
+        """Number of rows of the sample."""
         return len(self.labels)
 
 

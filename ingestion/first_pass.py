@@ -69,7 +69,7 @@ class Surveyor:
 
 
 def survey_unit(surveyor: Surveyor, unit: Unit) -> UnitSurvey:
-    """Survey one unit and spill its rows; runs in any process."""
+    """Survey one unit of the log and spill its rows; runs in any process."""
     budget, rejected, chunks = Budget.of_settings(), [], []
     with SpillWriter(spill_path(surveyor.directory)) as spill:
         for chunk in surveyor.source.chunks(unit, budget):

@@ -105,11 +105,11 @@ class SpillWriter:
         return self
 
     def __exit__(self, *details: object) -> None:
-        """Close the file."""
+        """Close the spill file."""
         self._stream.close()
 
     def append(self, batch: RawBatch, parts: NDArray[np.int8]) -> None:
-        """Write a batch and the split of each of its rows."""
+        """Write a batch and the split of each of its rows to the spill file."""
         columns = batch.columns
         arrays = [batch.labels, parts, columns.numeric, columns.keys]
         none = np.empty(0, np.float32)
@@ -145,7 +145,7 @@ class Spill:
         return self
 
     def __exit__(self, *details: object) -> None:
-        """Delete the files."""
+        """Delete the spill files."""
         for path in self._directory.glob("*.spill"):
             path.unlink()
 

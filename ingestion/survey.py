@@ -48,7 +48,7 @@ class Moments:
     squares: NDArray[np.float64]
 
     def __add__(self, other: "Moments") -> "Moments":
-        """Sums over both."""
+        """Return the sums over both parts of the log."""
         return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares)
 
     def mean_and_deviation(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -112,7 +112,7 @@ class Survey:
     left_out: int = 0
 
     def add(self, part: ChunkSurvey) -> None:
-        """Add the counts of one chunk."""
+        """Add the counts of one chunk of the log."""
         self.rows += part.rows
         self.positives += part.positives
         self.moments += part.moments
@@ -157,7 +157,7 @@ class Survey:
         self.labels.check(name, self.schema)
 
     def split_statistics(self) -> dict[str, SplitStatistics]:
-        """Rows and positives of each split."""
+        """Return the number of rows and positives of each split."""
         return {
             split: SplitStatistics(
                 rows=int(rows), positives=int(positives), others=self.labels.statistics(self.schema, index)

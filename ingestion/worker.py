@@ -27,7 +27,7 @@ class Worker:
             restrict_where(lambda: True)
 
     def do(self, prepare: Callable[[], Any] | None, work: Callable[[Any, Any], Any], item: Any) -> tuple[bool, Any]:
-        """Process an item.
+        """Process one item of work and return its result.
 
         Args:
             prepare: Makes the first argument of `work`; None to reuse the object of an earlier call.

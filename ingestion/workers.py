@@ -92,7 +92,7 @@ class Processes:
         return self
 
     def __exit__(self, *details: object) -> None:
-        """End the processes."""
+        """End the worker processes."""
         for process in self._all:
             process.end()
 

@@ -217,7 +217,7 @@ class SplitWriter:
             self._bag_ends[index] += int(bag.offsets[-1])
 
     def close(self) -> None:
-        """Complete and close the files."""
+        """Complete and close the array files of the split."""
         bags = (file for bag in self._bags for file in bag)
         for file in (*self._files_of_rows, *bags):
             if file is not None:
@@ -263,7 +263,7 @@ class DatasetWriter:
         return self
 
     def __exit__(self, *details: object) -> None:
-        """Close the files."""
+        """Close the array files of all splits."""
         self._stack.close()
 
     def reserve(self, sizes: Sequence[Place]) -> None:
@@ -272,7 +272,7 @@ class DatasetWriter:
             split.reserve(size)
 
     def append(self, parts: Sequence[WrittenRows]) -> None:
-        """Append rows to each split."""
+        """Append encoded rows to each split."""
         for split, written in zip(self._splits, parts, strict=True):
             split.append(written)
 
@@ -290,7 +290,7 @@ class Tally:
     _first: dict[str, Rejection] = field(default_factory=dict)
 
     def add(self, rejected: list[Rejection]) -> None:
-        """Count rejected rows."""
+        """Count rejected rows by their fault."""
         self.rows += len(rejected)
         for rejection in rejected:
             # Reasons are counted by column, without the values in the messages, which would be too many.
@@ -330,11 +330,11 @@ class Quarantine(Tally):
     path: Path = field(kw_only=True)
 
     def __post_init__(self) -> None:
-        """Write the header."""
+        """Write the header of the quarantine file."""
         self._append([("source", "line", "reason")])
 
     def add(self, rejected: list[Rejection]) -> None:
-        """Append rejected rows."""
+        """Append rejected rows to the quarantine file."""
         if not rejected:
             return
         self._append([(rejection.source, rejection.line, rejection.reason) for rejection in rejected])

@@ -57,11 +57,11 @@ class Ensemble(nn.Module):
 
     @property
     def models(self) -> tuple[Model, ...]:
-        """Members with their type."""
+        """Members of the ensemble."""
         return tuple(self.members)  # pyright: ignore[reportReturnType]
 
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
-        """Score a batch; arguments and result are those of a member."""
+        """Return the ensemble's scores of a batch; arguments and result are those of a member."""
         logits = torch.stack([member(dense, values, offsets) for member in self.members], dim=1)
         if self.combiner is not None:
             return self.combiner(logits.float(), self.weights)

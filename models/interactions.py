@@ -27,7 +27,7 @@ class InteractionOptions(Protocol):
 
     @property
     def embedding_dim(self) -> int:
-        """Width of the vectors."""
+        """Width of the vectors that interact."""
         ...
 
     @property
@@ -42,7 +42,7 @@ class InteractionOptions(Protocol):
 
     @property
     def convolution_channels(self) -> int:
-        """Filters of the convolution."""
+        """Number of filters of the convolution."""
         ...
 
 

@@ -87,7 +87,7 @@ class PairwiseProducts(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
-        """Return the gradient of the vectors."""
+        """Return the gradient of the vectors, from that of their products."""
         vectors, position = ctx.saved_tensors
         if pairs_of.suits(vectors):
             return torch.ops.shunter.pairwise_gradient(vectors, gradients[0]), None, None

@@ -13,7 +13,7 @@ class OutputLayer(nn.Linear):
 
     @staticmethod
     def product(input: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """Compute `nn.functional.linear` in float32."""
+        """Return `nn.functional.linear` computed in float32."""
         with full_precision(input):
             return nn.functional.linear(input.float(), weight, bias)
 

@@ -58,7 +58,7 @@ class Recommender(nn.Module):
         self.positions = positions
 
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Score a batch.
+        """Return the logits of a batch.
 
         Args:
             dense: Dense features, `[batch, dense features]` float32.

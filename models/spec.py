@@ -96,17 +96,17 @@ class Features:
 
     @property
     def histories(self) -> tuple[CategoricalFeature, ...]:
-        """Fields whose ids are ordered."""
+        """Fields that are histories, with ids in order of time."""
         return tuple(field for field in self.categorical if field.length is not None)
 
     @property
     def table_rows(self) -> tuple[int, ...]:
-        """Rows of each embedding table."""
+        """Number of rows of each embedding table."""
         return tuple(field.rows for field in self.categorical if field.table is None)
 
     @property
     def table_of(self) -> tuple[int, ...]:
-        """Table of each field.
+        """Number of the embedding table that each field uses.
 
         Raises:
             RequestError: A field does not follow the field whose table it shares, or has a different number of rows.

@@ -57,7 +57,7 @@ class StructuredDropout(nn.Module):
         self.share = share
 
     def factor(self, width: int) -> float:
-        """Return the factor of the kept units."""
+        """Factor by which the kept units are scaled up."""
         return width / units_kept(width, self.share)
 
     def forward(self, input: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ PriceSource = Literal["given", "catalogue"]
 
 
 class QualityLoss(Frozen):
-    """Relative increase of the NE at a placement over the best NE of past runs of the job."""
+    """Relative increase of the NE at a placement, compared with the best NE of past runs of the job."""
 
     expected: float = Field(description="Expected relative increase of the NE; negative if the placement is better.")
     low: float = Field(description="Lower end of the 90 % interval of the relative NE increase.")
@@ -132,7 +132,7 @@ class LimitViolation(Frozen):
 
 
 class Assessment(Frozen):
-    """Row of the decision's table: a candidate with the figures of the whole job and the limits that exclude it.
+    """Assessment of one candidate placement: the figures of the whole job, and the limits that exclude it.
 
     Intervals hold with the probability of their level, derived from past predictions of such jobs. If the level is
     None, there are too few past jobs, and the interval is the spread of the step time without a probability.

@@ -23,7 +23,7 @@ SLACK = 1e-4  # share by which the ends of an interval are moved outwards, so th
 
 
 class Ratios(Frozen):
-    """Ratios of measured to predicted totals of past jobs."""
+    """Ratios of measured to predicted totals (time, energy or memory) of past jobs."""
 
     logs: tuple[float, ...] = Field(
         default=(), description="Natural logarithms of measured over predicted totals, ascending."
@@ -91,7 +91,7 @@ class Ratios(Frozen):
 
 
 class Calibration(Frozen):
-    """Ratios of past jobs that apply to the figures of one job."""
+    """Ratios of measured to predicted totals of past jobs, which correct the predictions of one job."""
 
     known: bool = Field(default=False, description="Whether the past runs include runs of this same recurring job.")
     job_runs: int | None = Field(

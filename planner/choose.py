@@ -73,7 +73,7 @@ def choose(
     searched: Sequence[Workload] = (),
     beside_seconds: float = 0.0,
 ) -> Decision:
-    """Choose the placement of the training.
+    """Choose the placement of a training job.
 
     The minimised total is the work until the requested quality times the cost of an epoch. Past runs of the same data
     give the work for each batch size, including runs that missed the quality. On this machine the best candidate of

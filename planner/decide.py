@@ -30,7 +30,7 @@ __all__ = ["Assessment", "Candidate", "Decision", "LimitViolation", "NoFeasibleP
 
 
 class Exploration(Frozen):
-    """Exploration: a training job at a placement other than the incumbent, within bounds, to learn from it."""
+    """Plan to run a training job at a placement other than the incumbent, within limits, to learn from it."""
 
     best_known: Placement
     paired: Placement | None = Field(

@@ -83,7 +83,7 @@ def find_days(data: str) -> FoundDays:
 
 
 def _matching(data: str) -> list[Path]:
-    """Return the files of the folder and of its direct subfolders, or of the glob."""
+    """Return the files of the folder and of its direct subfolders, or those that match the glob."""
     whole = Path(data).expanduser()
     if whole.is_dir():
         found: Iterable[Path] = (*whole.glob("*"), *whole.glob("*/*"))

@@ -44,7 +44,7 @@ class Degradation(Frozen):
 
     @property
     def finding(self) -> Finding:
-        """Finding of the nightly run."""
+        """Finding of the nightly run that the champion's quality has degraded."""
         figure, constant = ("relative loss", "best constant") if self.is_number else ("NE", "base rate")
         limit = f"always predicting the {constant} has {figure} 1"
         if self.usual is not None:
@@ -74,7 +74,7 @@ class RankingDegradation(Frozen):
 
     @property
     def finding(self) -> Finding:
-        """Finding of the nightly run."""
+        """Finding of the nightly run that the ranking champion's quality has degraded."""
         sentence = (
             f"Version {self.version} is degraded on {self.day}: NDCG@20 {self.ndcg20:.4f}, and usual is at least "
             f"{self.usual:.4f}. Compare the day's columns with those before, or put another version back with "

@@ -59,7 +59,7 @@ class KeySketch:
 
     @property
     def distinct(self) -> float:
-        """Estimated number of distinct values."""
+        """Estimated number of distinct values of the column."""
         if self.complete:
             return float(len(self.keys))
         return (self._size - 1) * _HASHES / float(self.keys[-1])
@@ -145,12 +145,12 @@ class DayFigures(Frozen):
 
     @property
     def base_rate(self) -> float:
-        """Share of positive labels."""
+        """Share of positive labels of the day."""
         return self.positives / self.rows if self.rows else 0.0
 
     @property
     def rejected_share(self) -> float:
-        """Share of unreadable rows."""
+        """Share of unreadable rows of the day."""
         return self.rejected / max(self.rows + self.rejected, 1)
 
 

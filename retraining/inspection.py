@@ -36,7 +36,7 @@ class InspectedDays:
     findings: list[Finding] = field(default_factory=list)
 
     def report(self, day: date | None, kind: FindingKind, words: str, column: str | None = None) -> None:
-        """Add a finding."""
+        """Add a finding about a day."""
         self.findings.append(Finding(day=day, kind=kind, words=words, column=column))
 
 

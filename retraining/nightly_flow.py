@@ -72,7 +72,7 @@ class NightIdentity(BaseModel):
 
 @flow(name="nightly", flow_run_name=named_by("register_as", "data"), on_failure=[notify], on_crashed=[notify])
 def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = NightlyRequest()) -> Night:
-    """Learn the newest days, and put the result in the champion's place only if it is better on a day of its own.
+    """Train a challenger on the newest days, and promote it only if it beats the champion on a later day.
 
     Args:
         request: Where the days are, how they are judged, and the limits of the training.

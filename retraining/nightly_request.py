@@ -33,7 +33,7 @@ def model_name_of(data: str) -> str:
 
 
 class DayFiles(DataRequest, frozen=True, title="Data"):
-    """Files of the days, and how they are read."""
+    """Daily log files, and how they are read."""
 
     is_found_by_flow: ClassVar[bool] = True
 
@@ -44,7 +44,7 @@ class DayFiles(DataRequest, frozen=True, title="Data"):
 
 
 class DayChoice(Group, frozen=True, title="Days"):
-    """Days that are learned, and the day on which champion and challenger are compared."""
+    """Days to train on, and the day on which champion and challenger are compared."""
 
     timezone: str = Field(
         default="UTC", description="Time zone that determines when a day ends, such as Europe/Berlin."
@@ -71,12 +71,12 @@ class DayChoice(Group, frozen=True, title="Days"):
 
     @property
     def zone(self) -> ZoneInfo:
-        """Time zone that decides which day it is."""
+        """Time zone in which days begin and end."""
         return ZoneInfo(self.timezone)
 
 
 class WhenBroken(StrEnum):
-    """Action if the champion is no better than the base rate of the judged day."""
+    """Action if the champion is no better than the base rate of the evaluation day."""
 
     PROMOTE = "promote"
     ROLLBACK = "rollback"
@@ -104,7 +104,7 @@ class Promotion(Group, frozen=True, title="Promotion"):
 
 
 class ChallengerRequest(Group, frozen=True, title="Challenger"):
-    """Training of the challenger."""
+    """Training settings of the challenger in a nightly run."""
 
     nightly_epochs: int = Field(
         default=1, ge=1, description="Maximum number of epochs of a challenger over its training days."
@@ -122,7 +122,7 @@ class ChallengerRequest(Group, frozen=True, title="Challenger"):
 
 
 class DriftLimits(Group, frozen=True, title="Advanced: drift"):
-    """Limits of drift: a day beyond them is reported."""
+    """Thresholds of data drift, beyond which a day is reported or quarantined."""
 
     max_base_rate_ratio: float = Field(
         default=2.0,
@@ -153,7 +153,7 @@ class DriftLimits(Group, frozen=True, title="Advanced: drift"):
 
 
 class NightlyRequest(JobRequest, frozen=True):
-    """Request of one nightly run: the newest day is for the judgement, and the days before it are learned."""
+    """Request of one nightly run: train a challenger on recent days, and evaluate it on the newest day."""
 
     job_kind: ClassVar[Literal["train", "nightly"]] = "nightly"
     searches: ClassVar[bool] = False
@@ -181,7 +181,7 @@ class NightlyRequest(JobRequest, frozen=True):
 
     @property
     def registered_name(self) -> str:
-        """Return the name of the registered model."""
+        """Return the name of the registered model that is retrained."""
         return self.register_as or model_name_of(self.data)
 
     def one_training(self) -> Self:

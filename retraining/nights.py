@@ -81,7 +81,7 @@ def with_former_name(request: NightlyRequest) -> NightlyRequest:
 
 
 def judged(nights: Sequence[TrackedRun], day: date) -> TrackedRun | None:
-    """Return the nightly run with a given evaluation day; None if there is no such run."""
+    """Return the nightly run that evaluated on a given day; None if there is no such run."""
     return next((run for run in nights if run.tags.get("nightly.day") == day.isoformat()), None)
 
 
@@ -115,7 +115,7 @@ def log_plan(run_id: str, name: str, plan: NightPlan, learned: Sequence[date]) -
 
 
 def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgement) -> None:
-    """Log the figures of a comparison.
+    """Log the comparison of champion and challenger as metrics.
 
     Args:
         run_id: MLflow run of the nightly run.

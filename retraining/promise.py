@@ -35,7 +35,7 @@ class DayCheck(Frozen):
 
     @property
     def finding(self) -> Finding:
-        """Finding of the nightly run."""
+        """Finding of the nightly run that the champion has missed its guaranteed quality."""
         return Finding(day=self.day, kind="promise", words=self.words)
 
     @property

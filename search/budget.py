@@ -42,7 +42,7 @@ class BudgetMeter:
 
     @property
     def seconds(self) -> float:
-        """Seconds used so far."""
+        """Seconds that the search has used so far."""
         return self.minutes.trials_seconds
 
     @property
@@ -58,7 +58,7 @@ class BudgetMeter:
         return max(self.minutes.used_share_of_trials, energy)
 
     def left(self, trials: int | None) -> BudgetLeft:
-        """Return the remaining budget; `trials` is the number of trials that may still begin."""
+        """Return the remaining budget of the search; `trials` is the number of trials that may still begin."""
         joules = self.joules if self.max_joules is not None else None
         return BudgetLeft(
             trials=trials,
@@ -71,7 +71,7 @@ class BudgetMeter:
         return self.minutes.trials_exhausted() is not None
 
     def save(self) -> None:
-        """Store the used joules, so that a resumed search counts them; may be called from any thread.
+        """Store the energy used so far, so that a resumed search counts it; may be called from any thread.
 
         Raises:
             CheckpointError: The file cannot be written, for instance because the disk is full.

@@ -37,7 +37,7 @@ class PastStudy:
 
     @property
     def with_result(self) -> list[tuple[Parameters, Outcome]]:
-        """Trials with a result."""
+        """Trials of the past study that have a result."""
         return [trial for trial in self.trials if trial[1].validation_ne is not None]
 
 

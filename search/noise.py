@@ -16,7 +16,7 @@ TOO_FEW = "search.too_few_positives"  # tag of a run whose validation part is to
 
 
 class Noise(Frozen):
-    """Standard deviation between training runs of one setting that differ only in the seed."""
+    """Standard deviation between training runs of one setting that differ only in the random seed."""
 
     deviation: float = Field(ge=0, description="Standard deviation of the metric that ranks the settings.")
     trainings: int = Field(ge=2, description="Number of training runs from which the standard deviation is estimated.")

@@ -29,7 +29,7 @@ class Space(Protocol):
         ...
 
     def defaults(self) -> list[Parameters]:
-        """Return the points to try first."""
+        """Return the points of the space to try first."""
         ...
 
     def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Setting(Frozen):
-    """Setting (architecture and hyperparameters) that was tried, with its results."""
+    """Tried setting (architecture and hyperparameters) with its quality and costs."""
 
     spec: AnyModelSpec
     hyperparameters: Hyperparameters
@@ -68,7 +68,7 @@ class Setting(Frozen):
 
 
 class TuneResult(Frozen):
-    """Result of a search: tried settings, the best first, with counts and costs."""
+    """Result of a search: the tried settings, the best first, with counts and costs."""
 
     settings: tuple[Setting, ...] = Field(
         description="Tried settings, at least one: first those that meet the limits, ordered by the validation metric, "
@@ -127,12 +127,12 @@ class TuneResult(Frozen):
     @computed_field
     @property
     def stopped_because(self) -> str | None:
-        """Stop reason as text."""
+        """Reason why the search ended early, as text."""
         return self.stop_reason and stop_text(self.stop_reason)
 
     @property
     def best(self) -> Setting:
-        """Return the best setting."""
+        """Return the best setting of the search."""
         return self.settings[0]
 
     @property

@@ -19,7 +19,7 @@ _CODES = {
 
 
 def as_json(answer: Any, status: int = 200) -> Response:
-    """Return a JSON response."""
+    """Return a JSON response with a status code."""
     return Response(written(answer), status_code=status, media_type=JSON)
 
 

@@ -118,15 +118,15 @@ class Endpoints:
         return Response(version_of("mlflow"), media_type=JSON)
 
     async def metrics(self, request: Request) -> Response:
-        """Return the metrics of the server."""
+        """Return the metrics of the server in Prometheus format."""
         return Response(self._metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     async def server(self, request: Request) -> Response:
-        """Return the metadata of the server."""
+        """Return the name, version and extensions of the server."""
         return as_json({"name": "shunter", "version": version_of("shunter"), "extensions": []})
 
     async def described(self, request: Request) -> Response:
-        """Return the metadata of the model."""
+        """Return the metadata of the served model."""
         model = self._named(request)
         return as_json(open_inference.described(model.name, model.version, model.kinds(), model.scorer.outputs))
 

@@ -66,7 +66,7 @@ class Keeper:
             self._look_for_increments(increments)
 
     def current(self) -> ServedModel:
-        """Return the served model."""
+        """Return the model that is being served."""
         return self._current
 
     def follow(self, seconds: float) -> None:
@@ -76,7 +76,7 @@ class Keeper:
             self._thread.start()
 
     def close(self) -> None:
-        """Stop checking for a new model."""
+        """Stop checking for a newer model."""
         self._end.set()
         if self._thread is not None:
             self._thread.join(timeout=5)

@@ -82,7 +82,7 @@ class Metrics:
         registry.register(_Tables(self))
 
     def count(self, rows: int, counts: ValueCounts) -> None:
-        """Count the rows of a request and their unusable values."""
+        """Count the rows of a request and their unknown and unreadable values."""
         self.rows.inc(rows)
         for flag in LABELS:
             for column, number in counts.numbers(flag).items():

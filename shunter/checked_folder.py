@@ -43,7 +43,7 @@ class CheckedFile:
         self._done = np.zeros(len(sums), bool)
 
     def verify(self) -> None:
-        """Verify all blocks.
+        """Verify the checksums of all blocks of the file.
 
         Raises:
             DamagedFileError: The file is damaged.

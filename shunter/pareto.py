@@ -10,7 +10,7 @@ Point = tuple[float, float]
 
 
 def on_front(points: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Mark the rows that no other row dominates; less is better, NaN is worst.
+    """Mark the points on the Pareto front: no other point dominates them; less is better, NaN is worst.
 
     Rows are processed in the order of the first column. The front of the other two columns is kept as a sorted list.
     Its entry at or before a row's second value has the least third value so far, which decides whether the row is

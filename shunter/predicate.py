@@ -45,7 +45,7 @@ Predicate = Comparison | Junction
 
 
 def parse_predicate(text: str) -> Predicate:
-    """Parse a predicate.
+    """Parse a predicate that selects rows.
 
     Raises:
         PredicateError: The text is no predicate; the message names the place.
@@ -63,7 +63,7 @@ def columns_of(predicate: Predicate) -> tuple[str, ...]:
 
 
 def both(first: str | None, second: str | None) -> str | None:
-    """Return the predicate that holds where both hold; None stands for a predicate that always holds."""
+    """Return the conjunction of two predicates; None stands for a predicate that is always true."""
     if first is None or second is None or first == second:
         return first or second
     return f"({first}) and ({second})"

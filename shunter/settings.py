@@ -27,7 +27,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="SHUNTER_", frozen=True, extra="ignore")
 
     def __init__(self, **values: Any) -> None:
-        """Read the environment.
+        """Read the settings from environment variables.
 
         Raises:
             RequestError: A variable has an invalid value.
@@ -142,7 +142,7 @@ class Settings(BaseSettings):
 
     @property
     def locks(self) -> Path:
-        """Folder of the locks on accelerators."""
+        """Folder of the locks that reserve accelerators."""
         return self.lock_directory or self.home / "locks"
 
     @property

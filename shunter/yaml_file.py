@@ -40,7 +40,7 @@ class _Loader(_Parser):
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Construct the keys with their values."""
+        """Construct the keys of a YAML mapping with their values."""
         seen: dict[str, int] = {}
         for key, _ in node.value:
             line = key.start_mark.line + 1

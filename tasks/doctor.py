@@ -111,7 +111,7 @@ def examine(*, mends: bool = True) -> list[Finding]:
 
 
 def parts(settings: Settings) -> list[Part]:
-    """Return all parts of a home."""
+    """Return all parts of a home that `shunter doctor` checks."""
     home, cache, runs, nights = (
         settings.home,
         settings.cache_directory,

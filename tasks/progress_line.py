@@ -45,7 +45,7 @@ class ProgressLine:
 
     @contextmanager
     def within(self, name: str) -> Iterator["ProgressLine"]:
-        """Show a part of the step in the same line while the block runs."""
+        """Show progress of a part of the step in the same line while the block runs."""
         whole = self._name
         self._name = name if name == whole else f"{whole} {name}"
         self._progress.reset(self._row, description=self._name, words="")
@@ -55,7 +55,7 @@ class ProgressLine:
             self._name = whole
 
     def move(self, share: float, words: str | None = None) -> None:
-        """Show the completed share, from 0 to 1, and a text beside it."""
+        """Set the completed share of the progress bar, from 0 to 1, and the text beside it."""
         now, self.share = time.monotonic(), share
         if words is None and share < 1.0 and now - self._moved_at < UPDATE_SECONDS:
             return
@@ -69,7 +69,7 @@ class ProgressLine:
         self.move(step / total_steps)
 
     def on_epoch(self, report: "EpochReport") -> None:
-        """Show the quality after an epoch."""
+        """Show the quality after an epoch beside the progress bar."""
         quality = report.validation
         first, second = ("NE", "ne"), ("AUC", "auc")
         if quality.rmse is not None:
@@ -78,12 +78,12 @@ class ProgressLine:
         self.show(f"epoch {report.epoch}: validation {shown}")
 
     def show(self, words: str) -> None:
-        """Show a text beside the bar."""
+        """Show a text beside the progress bar."""
         self.words = words
         self._progress.update(self._row, words=words)
 
     def say(self, sentence: str) -> None:
-        """Print a sentence above the line, even if there is no terminal."""
+        """Print a sentence above the progress bar, even if there is no terminal."""
         if not is_quiet():
             self.console.print(sentence, markup=False, highlight=False, soft_wrap=True)
 

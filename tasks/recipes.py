@@ -101,7 +101,7 @@ class Recipe(ABC):
 
     @abstractmethod
     def train(self, run: RunContext, clock: StepClock) -> TrainingOutcome:
-        """Train and register the model."""
+        """Train and register the requested model."""
 
     def publish(self, run_id: str, dataset: Dataset, request: TrainRequest, end: Callable[[], None]) -> None:
         """Write the report page of the finished run; `end` logs the totals that the page shows."""

@@ -104,7 +104,7 @@ class Repetition(Frozen):
 
     @classmethod
     def of(cls, run: str, register_as: str | None, promote: Promote) -> "Repetition":
-        """Read a run from MLflow.
+        """Read the run to repeat from MLflow.
 
         Args:
             run: Name of the run; see `shunter.tracking.find.find_run`.

@@ -22,7 +22,7 @@ class Rollback(Frozen):
 
     @property
     def explanation(self) -> str:
-        """Sentence for the user."""
+        """Sentence for the user that says which version is now the champion."""
         if self.replaced is None:
             return f"Version {self.champion} of {self.name!r} is now the champion; there was no champion before."
         return f"Version {self.champion} of {self.name!r} is the champion again, in place of version {self.replaced}."

@@ -77,7 +77,7 @@ class RunContext:
 
     @property
     def baseline_stop(self) -> StopConditions:
-        """Conditions that end a baseline."""
+        """Conditions that end the training of a baseline."""
         return self.stop
 
     def should_stop(self) -> StopReason | None:
@@ -85,7 +85,7 @@ class RunContext:
         return self.stop.check()
 
     def within(self, condition: ShouldStop) -> "RunContext":
-        """Return the same run with a further condition that ends its training runs."""
+        """Return the same run context with a further condition that ends its training runs."""
         return replace(self, stop=self.stop.also(condition))
 
     @property
@@ -99,7 +99,7 @@ class RunContext:
         return Pairing(exploration.best_known, exploration.stop_multiple, 3600 * exploration.stop_hours)
 
     def at(self, placement: Placement) -> "RunContext":
-        """Return the same run at another placement, without exploration."""
+        """Return the same run context at another placement, without exploration."""
         decision = self.decision.model_copy(update={"placement": placement, "exploration": None})
         return replace(self, decision=decision)
 
@@ -120,5 +120,5 @@ class RunContext:
 
     @property
     def search_directory(self) -> Path:
-        """Folder of the search, with the models of its best trials."""
+        """Folder of the search with the models of its best trials."""
         return self.directory / "tune"

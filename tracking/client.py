@@ -81,7 +81,7 @@ class TrackingClient:
         self.mlflow.update_run(self.real_id(run_id), status="RUNNING")
 
     def log_params(self, run_id: str, params: Mapping[str, str]) -> None:
-        """Write parameters."""
+        """Write parameters of a run."""
         self._write(entries.log_batch(run_id, params=params))
         OPEN_LOGGERS.call(run_id, "log_params", params)
 
@@ -91,7 +91,7 @@ class TrackingClient:
         OPEN_LOGGERS.call(run_id, "log_metrics", points)
 
     def set_tags(self, run_id: str, tags: Mapping[str, str]) -> None:
-        """Write tags; existing tags are replaced."""
+        """Write tags of a run; existing tags are replaced."""
         self._write(entries.log_batch(run_id, tags=tags))
 
     def delete_tag(self, run_id: str, name: str) -> None:

@@ -29,7 +29,7 @@ Source = Literal["measured", "estimated", "unavailable"]
 
 
 class Figures(Frozen):
-    """Predicted or measured figures of the work of a run; unknown figures are None.
+    """Predicted or measured time, energy, step time and memory of a run; unknown figures are None.
 
     The work is tuning and training, without ingestion, profiling and selection.
     """
@@ -46,7 +46,7 @@ class Figures(Frozen):
 
 
 class Ending(Frozen):
-    """Quality of a run, and the limit or error that ended it."""
+    """End of a run: its outcome, and the limit or error that ended it."""
 
     outcome: Outcome = Field(
         description="How the run ended: `reached` (finished, with the requested quality if any), `missed` (finished "
@@ -59,7 +59,7 @@ class Ending(Frozen):
 
 
 class TooLarge(Frozen):
-    """Placement whose accelerator had too little memory."""
+    """Placement whose accelerator had too little memory for the training job."""
 
     placement: Placement
     accelerator_memory_bytes: int

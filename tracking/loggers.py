@@ -16,7 +16,7 @@ class RunLogger(Protocol):
     """Logger for one tree of runs; its methods are called from several threads."""
 
     def begin(self, run_id: str, name: str, kind: str) -> None:
-        """Begin a run.
+        """Begin a run in the logger.
 
         Args:
             run_id: MLflow's id of the run.
@@ -34,7 +34,7 @@ class RunLogger(Protocol):
         ...
 
     def end(self, run_id: str) -> None:
-        """End a run; its files are complete afterwards."""
+        """End a run in the logger; its files are complete afterwards."""
         ...
 
 
@@ -85,7 +85,7 @@ class OpenLoggers:
                 log.warning("%s gets no further figures (%s: %s).", name, type(error).__name__, error)
 
     def end(self, run_id: str) -> None:
-        """End a run."""
+        """End a run in all loggers."""
         self.call(run_id, "end")
         self._by_run.pop(run_id, None)
 

@@ -93,7 +93,7 @@ class Outbox:
         return not self._journal.exists()
 
     def waiting(self) -> int:
-        """Return the number of queued writes."""
+        """Return the number of writes that wait for delivery to MLflow."""
         if self.is_empty:
             return 0
         with self._lock():
@@ -101,7 +101,7 @@ class Outbox:
             return len(lines) - self._place(lines).position
 
     def append(self, entry: Entry) -> None:
-        """Append a write to the journal.
+        """Append a write to the journal of undelivered writes.
 
         Raises:
             TrackingError: The journal cannot be written.

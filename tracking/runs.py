@@ -55,7 +55,7 @@ class Run:
     client: TrackingClient = field(repr=False, compare=False)
 
     def log_params(self, values: Mapping[str, Any]) -> None:
-        """Write parameters.
+        """Write parameters of the run.
 
         Raises:
             TrackingError: The store fails, or a parameter of the same name has another value.
@@ -194,7 +194,7 @@ def start_run(name: str, kind: RunKind, *, flow_run_id: str | None = None, run_i
 
 
 def finish(run_id: str, status: Status = "FINISHED", reason: str | None = None) -> None:
-    """End a run.
+    """End a run with a status.
 
     Args:
         run_id: Id of a parent or child run.

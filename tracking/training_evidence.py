@@ -44,7 +44,7 @@ class Progress(Protocol):
 
     @property
     def validation(self) -> Any:
-        """Quality on the validation split."""
+        """Quality of the model on the validation part."""
         ...
 
 

@@ -117,7 +117,7 @@ class TieredEmbeddings(EmbeddingTables):
 
     @classmethod
     def of(cls, wanted: TableRequest) -> Self:
-        """Build uninitialised tables."""
+        """Build embedding tables with uninitialised weights."""
         assert wanted.cache is not None, "without a cache the tables are in memory"
         return cls(
             wanted.rows,
@@ -205,7 +205,7 @@ class TieredEmbeddings(EmbeddingTables):
         return torch.from_numpy(self._admitted[0].rows)
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum the rows of each bag."""
+        """Look up and sum the rows of each bag."""
         if self.training:
             assert self._admitted, "in training mode a batch is admitted before it is looked up"
             assert values is self._admitted[0].slots, "batches are trained in the order in which they were admitted"

@@ -39,7 +39,7 @@ PROGRAM = Path(__file__).with_name("temporary_server_process.py")
 
 
 class Daemon(BaseModel):
-    """Service that was started in the background."""
+    """Service of Shunter that runs in the background."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -74,7 +74,7 @@ class Daemon(BaseModel):
 
 
 def find(name: str) -> Daemon | None:
-    """Return the service with a name if it runs; otherwise remove its record and return None."""
+    """Return the background service with a name if it runs; otherwise remove its record and return None."""
     path = path_of(name)
     daemon = read_or_quarantine(path, Daemon.model_validate_json)
     if daemon is None or daemon.is_alive:

@@ -31,7 +31,7 @@ def told(done: ExportedIncrement, folder: str) -> list[str]:
 
 
 def compare_scores(exact: str, near: str, increments: Sequence[Path], rows: Path) -> str:
-    """Return a sentence about the score differences between an incrementally updated model and the exact model.
+    """Return a sentence that compares the scores of an incrementally updated model with those of the exact model.
 
     Args:
         exact: New model, by a name for `shunter.tracking.registry.named.open_model`.

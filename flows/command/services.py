@@ -35,7 +35,7 @@ class Service:
 
     @property
     def url(self) -> str:
-        """Address to open in a browser of this machine."""
+        """Address of the service, to open in a browser of this machine."""
         return f"http://{self.host}:{self.port}"
 
 

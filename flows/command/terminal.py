@@ -110,7 +110,7 @@ class Notices(logging.Handler):
     """Logging handler that prints each record as one line on stderr."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print the message."""
+        """Print the message of a log record."""
         say(record.getMessage())
 
 

@@ -105,7 +105,7 @@ class Recommender(ABC, Generic[AnyScorer]):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Columns that a frame must have."""
+        """Columns that a frame must have to be scored."""
         return self._scorer.encoder.columns
 
     def predict(self, frame: Any) -> "np.ndarray | pd.DataFrame":

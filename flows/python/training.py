@@ -26,7 +26,7 @@ class Shown(ABC):
 
     @abstractmethod
     def _tables(self) -> Sequence[TextTable]:
-        """Return the tables that show this result."""
+        """Return the tables that show this result in a terminal or notebook."""
 
     def __repr__(self) -> str:
         """Return the tables as text."""
@@ -65,7 +65,7 @@ class Training(Shown):
 
     @cached_property
     def metrics(self) -> "pd.DataFrame":
-        """Quality by part, `validation` and `test`, and by task if there are several labels.
+        """Quality of the model by part (`validation`, `test`), and by task if there are several labels.
 
         Columns such as `auc_low` and `auc_high` are the bounds of the 95 % intervals on the test part.
         """

@@ -64,7 +64,7 @@ class PythonProcess:
         return self._process.poll()
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait at most this many seconds for the end; return True if the process has ended."""
+        """Wait for the process for some seconds at most; return True if it has ended."""
         try:
             self._process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -72,7 +72,7 @@ class PythonProcess:
         return True
 
     def terminate(self) -> None:
-        """Send SIGTERM."""
+        """Send SIGTERM to the process."""
         self._process.terminate()
 
     def kill(self) -> None:
@@ -92,7 +92,7 @@ class PythonProcess:
         return self.code in FROM_OUTSIDE and not self.ran_out_of_memory
 
     def ending(self) -> str:
-        """Wait for the end, and return a description of it that completes a sentence."""
+        """Wait for the process, and return a description of its end that completes a sentence."""
         code = self._process.wait()
         return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
 
@@ -103,7 +103,7 @@ class PythonProcess:
         return os.pread(self._log.fileno(), os.fstat(self._log.fileno()).st_size, 0).decode(errors="replace")
 
     def last_text(self) -> str:
-        """Return the last error in the output, else its last line."""
+        """Return the last error in the output of the process, else its last line."""
         lines = [line.strip() for line in self.output().splitlines() if line.strip()]
         errors = [line for line in lines if "Error: " in line]
         return ([*lines, *errors] or ["without a message"])[-1][:LONGEST_WORDS]

@@ -51,7 +51,7 @@ class RaplCounter(EnergySource):
         self._zones = [read for cpu in cpus for read in _zones_of(cpu)]
 
     def joules(self) -> float:
-        """Return the sum over packages and their memory, corrected for overflows."""
+        """Return the energy of all processor packages and their memory, corrected for counter overflows."""
         from zeus.exception import ZeusBaseError
 
         try:

@@ -90,7 +90,7 @@ class GpuShare(EnergySource):
         self._unknown = ""
 
     def joules(self) -> float:
-        """Return the joules of this process tree since the first reading."""
+        """Return the energy of this process tree on the GPU since the first reading, in joules."""
         now = self._whole.joules()
         if self._last is None:
             self._last = now
@@ -125,7 +125,7 @@ class GpuShare(EnergySource):
         return share
 
     def idle_joules(self, joules: float, seconds: float) -> float | None:
-        """Return the idle energy in the same proportion as the total was divided."""
+        """Return the idle energy of the GPU in joules, divided in the same proportion as the total."""
         if self._idle_watts is None:
             return None
         share = self._joules / self._whole_joules if self._whole_joules else 1.0

@@ -50,7 +50,7 @@ class Stretch:
 
     @property
     def name(self) -> str:
-        """Name of the component."""
+        """Name of the metered component."""
         return self._component.name
 
     @property

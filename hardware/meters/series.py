@@ -23,7 +23,7 @@ class JouleSeries:
         self.joules: list[float] = [0.0]
 
     def add(self, seconds: float, joules: float) -> None:
-        """Add a point; ignore it if it is not later than the last point."""
+        """Add a point of energy over time; ignore it if it is not later than the last point."""
         if seconds <= self.seconds[-1]:
             return
         self._skipped += 1
@@ -38,7 +38,7 @@ class JouleSeries:
             self.seconds, self.joules = [self.seconds[i] for i in kept], [self.joules[i] for i in kept]
 
     def finish(self, seconds: float, joules: float) -> None:
-        """Add the last point, even if thinning would skip it."""
+        """Add the last point of the series, even if thinning would skip it."""
         self._skipped = self._every
         self.add(seconds, joules)
 

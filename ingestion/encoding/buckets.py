@@ -71,7 +71,7 @@ class BucketIds:
     """Ids by bucket: 1 below the first edge, increased by 1 at each edge; 0 for a missing number."""
 
     def __init__(self, edges: Sequence[float]) -> None:
-        """Set the edges, in ascending order."""
+        """Set the bounds of the buckets, in ascending order."""
         self.edges = tuple(float(edge) for edge in edges)
         self._first_keys = number_keys(np.array(self.edges, np.float32))
 

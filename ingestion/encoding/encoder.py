@@ -116,7 +116,7 @@ class Encoder:
         *,
         log_odds_shift: float = 0.0,
     ) -> None:
-        """Set the fields.
+        """Set the fields that the encoder converts.
 
         Args:
             numeric: Numeric fields in the order of the dense array.
@@ -153,7 +153,7 @@ class Encoder:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Required columns of raw rows."""
+        """Columns that raw rows must have."""
         must = [field for field in self.categorical if not field.is_built]
         names = [name for field in must for name in field.cross or (field.column or field.name,)]
         names = [*(field.name for field in self.numeric), *names]

@@ -36,7 +36,7 @@ class RowFilter:
 
 
 def fit_filter(schema: Schema, batches: Iterable[Keys], name: str) -> RowFilter:
-    """Return the filter of a log.
+    """Return the filter that drops rows of rare values, fitted to a log.
 
     Args:
         schema: Schema with `min_rows` or `k_core`.

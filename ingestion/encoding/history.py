@@ -135,7 +135,7 @@ class HistoryLog:
             first_row += len(found)
 
     def close(self) -> None:
-        """Delete the temporary files."""
+        """Delete the temporary files of the histories."""
         for stream, path in zip((self._events, self._histories), self._paths, strict=True):
             stream.close()
             path.unlink(missing_ok=True)

@@ -108,7 +108,7 @@ class LabelCounts:
     others: NDArray[np.int64]
 
     def __add__(self, more: "LabelCounts") -> "LabelCounts":
-        """Return the sum of both counts."""
+        """Return the sum of two counts of labels."""
         return LabelCounts(self.counting + more.counting, self.others + more.others)
 
     def check(self, name: str, schema: Schema) -> None:

@@ -37,7 +37,7 @@ class LearnedMap(ABC):
     @property
     @abstractmethod
     def bytes(self) -> int:
-        """Size of the map."""
+        """Size of the learned map in bytes."""
 
     @property
     @abstractmethod

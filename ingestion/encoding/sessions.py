@@ -75,7 +75,7 @@ def user_times(chunk: TableChunk, schema: Schema, reading: TimeReading) -> UserT
 def fit_sessions(
     schema: Schema, pieces: Iterable[UserTimes], microseconds_per_unit: float | None, name: str
 ) -> Sessions:
-    """Return the sessions of a log.
+    """Return the sessions of a log, from a pass over its users and times.
 
     Args:
         schema: Schema with `sessions`.

@@ -145,7 +145,7 @@ class UserTimeSplit:
     kind = "time of each user"
 
     def __init__(self, column: int, users: NDArray[np.uint64], cuts: NDArray[np.float64]) -> None:
-        """Set the cuts.
+        """Set the times at which the rows of each user are split.
 
         Args:
             column: Index of the user among the key columns.

@@ -42,7 +42,7 @@ class TimesSeen:
     examples: dict[str, str] = field(default_factory=dict)
 
     def __add__(self, other: "TimesSeen") -> "TimesSeen":
-        """Return the combined observations."""
+        """Return the combined observations of two parts of a log."""
         return TimesSeen(self.counts + other.counts, {**other.examples, **self.examples})
 
     def most(self, kinds: set[str]) -> str:

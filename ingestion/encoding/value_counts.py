@@ -65,7 +65,7 @@ class ValueCounts:
     def of(
         cls, columns: Sequence[str], flags: NDArray[np.uint8] | None = None, bags: Sequence[EncodedBag] = ()
     ) -> "ValueCounts":
-        """Count the values of rows.
+        """Count the values in raw rows by their kind.
 
         Args:
             columns: Names of the numeric, single-valued and multi-valued columns.
@@ -82,7 +82,7 @@ class ValueCounts:
         return cls(tuple(columns), counts)
 
     def __add__(self, other: "ValueCounts") -> "ValueCounts":
-        """Return the sum with the counts of other rows."""
+        """Return the counts of both sets of rows together."""
         return ValueCounts(self.columns, self.counts + other.counts)
 
     def numbers(self, flag: ValueFlag) -> dict[str, int]:

@@ -55,7 +55,7 @@ class ValueStatistic:
         return self.scaled(_looked_up(self.keys, keys, self.values, self.default))
 
     def scaled(self, numbers: Numbers) -> Numbers:
-        """Standardise numbers, float32 [rows]."""
+        """Return statistics of values as standardised numbers, float32 [rows]."""
         return ((numbers - self.mean) / self.deviation).astype(np.float32)
 
 
@@ -98,7 +98,7 @@ class ValueTally:
         self._frames: list[pl.DataFrame] = []
 
     def add(self, keys: Keys, folds: NDArray[np.int64], labels: NDArray[np.float32]) -> Self:
-        """Add training rows."""
+        """Count training rows by value and fold."""
         frame = pl.DataFrame({"key": keys, "fold": folds, "positives": labels.astype(np.float64)})
         self._frames.append(frame.with_columns(rows=pl.lit(1.0)).group_by("key", "fold").sum())
         if len(self._frames) > _MOST_FRAMES:
@@ -118,7 +118,7 @@ class ValueTally:
 def fit_statistic(
     tally: ValueTally, encoding: ValueEncoding, former: ValueStatistic | None = None
 ) -> tuple[ValueStatistic, tuple[Numbers, Numbers] | None]:
-    """Fit an encoding.
+    """Fit a target or count encoding to the training rows.
 
     Args:
         tally: Training rows of the field.

@@ -130,7 +130,7 @@ class VocabularyIds:
     """Ids by frequency rank: id 1 is the most frequent value, so frequently accessed rows of a table are adjacent."""
 
     def __init__(self, keys: Keys) -> None:
-        """Build the lookup.
+        """Build the lookup table from keys to ids.
 
         Args:
             keys: Distinct keys without `MISSING_KEY`, most frequent first.

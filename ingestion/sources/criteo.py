@@ -88,7 +88,7 @@ class CriteoSource:
                 line += _newlines(np.frombuffer(text, np.uint8))
 
     def parse(self, chunk: TextChunk) -> RawBatch:
-        """Parse the lines of a chunk."""
+        """Parse the lines of a chunk in Criteo's format."""
         return with_buckets(parse_text(chunk.text, str(chunk.path), chunk.first_line), self.schema)
 
 
@@ -102,7 +102,7 @@ def with_buckets(batch: RawBatch, schema: Schema) -> RawBatch:
 
 
 def parse_text(text: bytes, source: str, first_line: int) -> RawBatch:
-    """Parse whole lines.
+    """Parse whole lines in Criteo's format.
 
     Args:
         text: Lines, each with a newline.

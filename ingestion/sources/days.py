@@ -63,7 +63,7 @@ class DayLog:
         return replace(self, source=source, schema=change(self.schema))
 
     def parse(self, chunk: Any) -> RawBatch:
-        """Parse one chunk of `source`."""
+        """Parse one chunk of the day's files."""
         batch = self.source.parse(chunk)
         if self.source.schema == self.schema:
             return batch
@@ -216,12 +216,12 @@ class DaysSource:
 
     @property
     def schema(self) -> Schema:
-        """Roles of the columns."""
+        """Schema of the days."""
         return self.days[0].schema
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Files of all days."""
+        """Files of all days, in order."""
         return tuple(path for day in self.days for path in day.source.paths)
 
     @property

@@ -91,12 +91,12 @@ class JoinedTable:
 
     @cached_property
     def path(self) -> Path:
-        """Path of the table."""
+        """Path of the joined table."""
         return path_beside(self.log, self.join.file)
 
     @cached_property
     def columns(self) -> list[str]:
-        """Columns that the table adds."""
+        """Columns that the joined table adds to the log."""
         names = [name for name in self._source.header(self.path) if name not in self.join.keys_of_table]
         return [*names, *([self.join.found] if self.join.found else [])]
 

@@ -233,7 +233,7 @@ class Budget:
         return cls(settings.max_input_bytes, settings.max_input_rows)
 
     def take_bytes(self, count: int, name: object) -> None:
-        """Count bytes.
+        """Count bytes that were read, and raise if the limit is exceeded.
 
         Raises:
             DataError: The limit is exceeded.
@@ -254,7 +254,7 @@ class Budget:
             )
 
     def take_rows(self, count: int, name: object) -> None:
-        """Count rows.
+        """Count rows that were read, and raise if the limit is exceeded.
 
         Raises:
             DataError: The limit is exceeded.
@@ -283,7 +283,7 @@ class CountedStream(io.RawIOBase):
         self._at = file.tell()
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True, because the stream can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:

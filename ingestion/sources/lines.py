@@ -58,7 +58,7 @@ class LineSource(TableSource):
 
     @abstractmethod
     def parse_lines(self, lines: list[bytes]) -> tuple[pl.DataFrame, dict[int, str]]:
-        """Parse lines that are not blank.
+        """Parse lines of text that are not blank into columns.
 
         Returns:
             Columns of the readable lines, and the fault of each other line by its index.
@@ -146,7 +146,7 @@ class LibsvmSource(LineSource):
     identity: str = "libsvm"
 
     def parse_lines(self, lines: list[bytes]) -> tuple[pl.DataFrame, dict[int, str]]:
-        """Parse lines, see `LineSource.parse_lines`."""
+        """Parse lines in LIBSVM format; see `LineSource.parse_lines`."""
         label, rest = _label_and_rest(lines)
         tokens = rest.str.split(" ").list
         features = tokens.eval(pl.element().filter(~pl.element().str.starts_with("qid:"))).list
@@ -170,7 +170,7 @@ class LibffmSource(LineSource):
     identity: str = "libffm"
 
     def parse_lines(self, lines: list[bytes]) -> tuple[pl.DataFrame, dict[int, str]]:
-        """Parse lines, see `LineSource.parse_lines`."""
+        """Parse lines in LIBFFM format; see `LineSource.parse_lines`."""
         label, rest = _label_and_rest(lines)
         return pl.DataFrame({"label": label, "features": rest}), {}
 
@@ -193,7 +193,7 @@ class VwSource(LineSource):
     identity: str = "vw"
 
     def parse_lines(self, lines: list[bytes]) -> tuple[pl.DataFrame, dict[int, str]]:
-        """Parse lines, see `LineSource.parse_lines`."""
+        """Parse lines in Vowpal Wabbit format; see `LineSource.parse_lines`."""
         text = pl.Series("text", [line.decode(errors="replace").strip() for line in lines])
         head = text.str.extract(r"^([^|]*)")
         table = pl.DataFrame(
@@ -286,7 +286,7 @@ class GroupedCsvSource(TableSource):
         return (Unit(path) for path in self.paths)
 
     def header(self, path: Path) -> list[str]:
-        """Return the names of the columns."""
+        """Return the names of the columns of a file."""
         del path
         return ["movie_id", "user_id", "rating", "date"]
 

@@ -42,12 +42,12 @@ class PartsSource:
 
     @property
     def given(self) -> tuple[int, ...]:
-        """Indices of the splits with files of their own."""
+        """Indices of the splits that have files of their own."""
         return tuple(part for part, _ in self.others)
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """Files of all splits."""
+        """Files of all predefined splits."""
         return tuple(path for _, source in self._all for path in source.paths)
 
     @property

@@ -29,7 +29,7 @@ class QuotedLines(io.RawIOBase):
     """
 
     def __init__(self, path: Path, stream: BinaryIO, delimiter: str, columns: int, *, has_quotes: bool = True) -> None:
-        """Read from `stream`.
+        """Set the stream to read from.
 
         Args:
             path: Path of the file, for rejections.
@@ -52,7 +52,7 @@ class QuotedLines(io.RawIOBase):
         self._blocks = self._clean()
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True, because the stream can be read."""
         return True
 
     def readinto(self, buffer: Any) -> int:

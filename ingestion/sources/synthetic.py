@@ -70,13 +70,13 @@ class SyntheticSource:
         return -(-self.rows // CHUNK_ROWS)
 
     def parse(self, chunk: tuple[int, int]) -> RawBatch:
-        """Generate the rows of a chunk."""
+        """Generate the rows of one chunk."""
         index, rows = chunk
         return with_buckets(generate(np.random.default_rng([self.seed, index]), rows), self.schema)
 
 
 def generate(random: np.random.Generator, rows: int) -> RawBatch:
-    """Generate random rows.
+    """Generate random rows of a click log.
 
     Args:
         random: Random number generator.

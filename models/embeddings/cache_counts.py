@@ -53,7 +53,7 @@ class CacheCounts:
 
     @property
     def bytes_read(self) -> int:
-        """Bytes read from the file."""
+        """Bytes read from the file of the embedding tables."""
         return self.misses * self.row_bytes
 
     @property
@@ -83,5 +83,5 @@ class LookupCounts:
     read_seconds: float = 0.0
 
     def __add__(self, other: "LookupCounts") -> "LookupCounts":
-        """Return the sum of both counts."""
+        """Return the sum of two counts of lookups."""
         return LookupCounts(**{name: value + getattr(other, name) for name, value in vars(self).items()})

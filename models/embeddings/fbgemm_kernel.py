@@ -46,11 +46,11 @@ class FbgemmEmbeddings(EmbeddingTables):
 
     @classmethod
     def of(cls, wanted: TableRequest) -> Self:
-        """Build uninitialised tables."""
+        """Build embedding tables with uninitialised weights."""
         return cls(wanted.rows, wanted.dim, wanted.learning_rate, wanted.device, wanted.table_of)
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum the rows of each bag."""
+        """Look up and sum the rows of each bag."""
         return self._kernel[0](values, offsets, weights)
 
     def set_learning_rate(self, rate: float) -> None:

@@ -93,7 +93,7 @@ class HalfEmbeddings(EmbeddingTables):
 
     @classmethod
     def of(cls, wanted: TableRequest) -> Self:
-        """Build uninitialised tables."""
+        """Build embedding tables with uninitialised weights."""
         return cls(
             wanted.rows,
             wanted.dim,
@@ -103,7 +103,7 @@ class HalfEmbeddings(EmbeddingTables):
         )
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum the rows of each bag."""
+        """Look up and sum the rows of each bag."""
         import pandas as pd
 
         position, distinct = pd.factorize(self._row_of_each(values, offsets).numpy())

@@ -19,7 +19,7 @@ class Kind(Protocol):
         ...
 
     def of(self, wanted: TableRequest) -> EmbeddingTables:
-        """Build uninitialised tables.
+        """Build embedding tables with uninitialised weights.
 
         Raises:
             RequestError: The tables cannot be built.

@@ -33,7 +33,7 @@ class MappedEmbeddings(EmbeddingTables):
         self.register_buffer("adagrad_sum", torch.empty(sum(rows), device="meta"), persistent=False)
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum the rows of each bag."""
+        """Look up and sum the rows of each bag."""
         pooled = sum_of_rows(self.weight, self.rows_of_batch(values, offsets), offsets, weights)
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 

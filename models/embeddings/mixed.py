@@ -70,7 +70,7 @@ class MixedEmbeddings(EmbeddingTables):
 
     @classmethod
     def of(cls, wanted: TableRequest) -> Self:
-        """Build uninitialised tables."""
+        """Build embedding tables with uninitialised weights."""
         return cls(
             wanted.shapes,
             wanted.dim,

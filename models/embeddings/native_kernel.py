@@ -156,11 +156,11 @@ class NativeEmbeddings(EmbeddingTables):
 
     @classmethod
     def of(cls, wanted: TableRequest) -> Self:
-        """Build uninitialised tables."""
+        """Build embedding tables with uninitialised weights."""
         return cls(wanted.rows, wanted.dim, wanted.learning_rate, wanted.device, wanted.table_of)
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum the rows of each bag."""
+        """Look up and sum the rows of each bag."""
         self._kernel[0].set_decay(self.row_l2, self.frozen_tables)
         return self._kernel[0](values, offsets, weights)
 

@@ -26,7 +26,7 @@ def build_embeddings(
     kernel: Kernel = "auto",
     table_of: Sequence[int] | None = None,
 ) -> EmbeddingTables:
-    """Build uninitialised tables of one width.
+    """Build embedding tables of one width with uninitialised weights.
 
     Args:
         rows: Rows of each table.

@@ -57,5 +57,5 @@ class TableRequest:
 
     @property
     def rows(self) -> tuple[int, ...]:
-        """Rows of each table."""
+        """Number of rows of each embedding table."""
         return tuple(shape.rows for shape in self.shapes)

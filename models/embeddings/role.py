@@ -125,7 +125,7 @@ class EmbeddingTables(nn.Module, ABC):
 
     @property
     def placement(self) -> str | None:
-        """Sentence on the location of tables that are not fully in memory; None for all others."""
+        """Sentence on the location of tables that are not fully in memory; None if all are in memory."""
         return None
 
     @property
@@ -138,7 +138,7 @@ class EmbeddingTables(nn.Module, ABC):
         """Sum the rows of each bag, and update them in the backward pass; see `forward`."""
 
     def forward(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Look up one batch.
+        """Look up the pooled embedding vectors of one batch.
 
         Args:
             values: Ids, ordered by bag and then by sample (the order of a KeyedJaggedTensor); in training mode the
@@ -277,7 +277,7 @@ class EmbeddingTables(nn.Module, ABC):
             tensor.copy_(tensors[name])
 
     def shards(self) -> Iterator[Shard]:
-        """Yield the blocks of tables in this process, with their optimiser state; these are views of the live memory.
+        """Yield the table shards of this process with their optimiser state, as views of the live memory.
 
         All rows are included; see `initialised_shards`.
         """

@@ -48,11 +48,11 @@ class TorchEmbeddings(EmbeddingTables):
 
     @classmethod
     def of(cls, wanted: TableRequest) -> Self:
-        """Build uninitialised tables."""
+        """Build embedding tables with uninitialised weights."""
         return cls(wanted.rows, wanted.dim, wanted.learning_rate, wanted.device, wanted.table_of)
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Sum the rows of each bag."""
+        """Look up and sum the rows of each bag."""
         pooled: Tensor = _PooledLookup.apply(self.anchor, self, values, offsets, weights)  # pyright: ignore[reportAssignmentType]
         by_bag = pooled.view(len(self.table_of), -1, self.dim)
         return by_bag.transpose(0, 1).flatten(1)

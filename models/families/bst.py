@@ -75,7 +75,7 @@ class TransformerLayer(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(self, vectors: Tensor, is_hidden: Tensor, nearness: Tensor | None = None) -> Tensor:
-        """Apply the layer.
+        """Apply the transformer layer to the history.
 
         Args:
             vectors: States, `[batch, n, dim]`.

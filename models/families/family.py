@@ -37,5 +37,5 @@ class Family:
 
     @property
     def name(self) -> str:
-        """Name of the family."""
+        """Name of the model family."""
         return self.spec.family

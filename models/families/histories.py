@@ -46,7 +46,7 @@ class HistoryLayers(nn.Module):
         self._dim = spec.embedding_dim
 
     def forward(self, dense: Tensor, pooled: Tensor, lengths: Tensor) -> Tensor:
-        """Score a batch.
+        """Return the logits of a batch from embeddings and histories.
 
         Args:
             dense: Dense features, `[batch, dense features]`.

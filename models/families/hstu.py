@@ -74,7 +74,7 @@ class HstuLayer(nn.Module):
         self.dropout = Dropout(spec.dropout)
 
     def forward(self, states: Tensor, is_hidden: Tensor, ages: Tensor) -> Tensor:
-        """Apply the layer.
+        """Apply the HSTU layer to the history.
 
         Args:
             states: `[batch, n, dim]`, the candidate first, then the ids of the history, the oldest first.

@@ -103,7 +103,7 @@ class RecurrentLayer(SelfInitialised):
 
     @abstractmethod
     def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Compute the states after one position of the sequence.
+        """Return the states after one position of the sequence.
 
         Args:
             from_input: Part of the gates that comes from the input, `[batch, gates * hidden]`.
@@ -147,7 +147,7 @@ class GruLayer(RecurrentLayer):
     state_vectors = 1
 
     def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Compute one position; see `RecurrentLayer.step`."""
+        """Return the states after one position of the sequence; see `RecurrentLayer.step`."""
         both = 2 * self.hidden
         reset, update = torch.sigmoid(from_input[:, :both] + from_state[:, :both]).chunk(2, dim=1)
         new = torch.tanh(torch.addcmul(from_input[:, both:], reset, from_state[:, both:]))
@@ -175,7 +175,7 @@ class LstmLayer(RecurrentLayer):
             bias[1] = forget
 
     def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """Compute one position; see `RecurrentLayer.step`."""
+        """Return the states after one position of the sequence; see `RecurrentLayer.step`."""
         enter, forget, candidate, leave = (from_input + from_state).chunk(4, dim=1)
         cell = torch.sigmoid(forget) * states[1] + torch.sigmoid(enter) * torch.tanh(candidate)
         return torch.sigmoid(leave) * torch.tanh(cell), cell

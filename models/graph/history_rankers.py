@@ -27,7 +27,7 @@ class Histories(NamedTuple):
 
     @classmethod
     def of(cls, graph: Graph, device: torch.device) -> "Histories":
-        """Return the histories of a graph."""
+        """Return the items of each user, from the edges of a graph."""
         order = graph.edge_users.argsort(kind="stable")
         arrays = (graph.edge_items[order], graph.user_degrees(), graph.item_degrees())
         return cls(*(torch.from_numpy(array).to(device) for array in arrays))

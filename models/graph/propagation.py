@@ -59,7 +59,7 @@ class DglSum(NeighbourSum):
         self._graph, self._sum = graph.to(device), dgl.ops.copy_u_sum
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """Sum by DGL's kernel."""
+        """Sum the vectors of neighbours by DGL's kernel."""
         return self._sum(self._graph, vectors)
 
 
@@ -73,7 +73,7 @@ class TorchSum(NeighbourSum):
         self._backward = _ones(sources, targets, source_count, target_count, device)
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """Sum by the sparse matrices."""
+        """Sum the vectors of neighbours by sparse matrix products."""
         return _SparseProduct.apply(vectors, self._forward, self._backward)  # pyright: ignore[reportReturnType]
 
 

@@ -160,15 +160,15 @@ class VectorRanker(Ranker):
         return is_shared and torch.equal(self.item_vectors[:, 0], self.popularity())
 
     def shape(self) -> dict[str, int]:
-        """Return the width of the vectors."""
+        """Return the width of the user and item vectors."""
         return {"width": self.user_vectors.shape[1]}
 
     def known_scores(self, users: Tensor) -> Tensor:
-        """Return the dot products."""
+        """Return the dot products of user vectors and all item vectors."""
         return self.user_vectors[users] @ self.item_vectors.T
 
     def known_pairs(self, users: Tensor, items: Tensor) -> Tensor:
-        """Return the dot products."""
+        """Return the dot products of pairs of user and item vectors."""
         return (self.user_vectors[users] * self.item_vectors[items]).sum(1)
 
 

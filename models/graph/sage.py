@@ -48,7 +48,7 @@ class DglSampler(NeighbourSampler):
         self._dgl.random.seed(seed)
 
     def draw(self, targets: Tensor, most: int) -> tuple[Tensor, Tensor]:
-        """Sample by DGL."""
+        """Sample neighbours of nodes by DGL."""
         return self._dgl.sampling.sample_neighbors(self._graph, targets, most).edges()
 
 
@@ -66,7 +66,7 @@ class TorchSampler(NeighbourSampler):
         self._generator.manual_seed(seed)
 
     def draw(self, targets: Tensor, most: int) -> tuple[Tensor, Tensor]:
-        """Sample by sorting random numbers."""
+        """Sample neighbours of nodes by sorting random numbers."""
         degrees = self._degrees[targets]
         first = degrees.cumsum(0) - degrees
         owners = torch.repeat_interleave(torch.arange(len(targets)), degrees)

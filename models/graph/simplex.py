@@ -88,7 +88,7 @@ class Simplex(GraphModel[SimplexSpec]):
         return nn.functional.normalize(users), nn.functional.normalize(self.items)
 
     def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:
-        """Return the cosine contrastive loss."""
+        """Return the cosine contrastive loss of a batch."""
         user_vectors, items = self.all_vectors()
         user_vectors = user_vectors.index_select(0, users)
         positive = (user_vectors * items.index_select(0, positives)).sum(1)

@@ -120,7 +120,7 @@ class Graph:
 
     @property
     def edges(self) -> int:
-        """Number of edges."""
+        """Number of edges of the graph."""
         return len(self.edge_users)
 
     def user_degrees(self) -> np.ndarray:

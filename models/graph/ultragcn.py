@@ -86,7 +86,7 @@ class UltraGcn(GraphModel[UltraGcnSpec]):
         return LayerCounts(summed_rows=0, written_rows=0, operators=30, embeddings=graph.users + graph.items)
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:
-        """Return the embeddings."""
+        """Return the embeddings of users and items."""
         return self.users, self.items
 
     def loss(self, users: Tensor, positives: Tensor, negatives: Tensor) -> Tensor:

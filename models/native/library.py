@@ -61,7 +61,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def check(found: int) -> None:
-    """Raise what a function of the library has returned.
+    """Raise the error that a function of the compiled library has returned as a code.
 
     Raises:
         MemoryError: There was no memory.

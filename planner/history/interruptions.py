@@ -28,7 +28,7 @@ class Interruptions:
 
     @classmethod
     def of(cls, tracked: Sequence[TrackedRun]) -> Self:
-        """Count the training runs that have these metrics."""
+        """Count the interruptions of training runs, from their metrics."""
         counted = [run.metrics for run in tracked if {RESTORES, STALL, SECONDS} <= run.metrics.keys()]
         return cls(
             trainings=len(counted),

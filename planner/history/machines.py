@@ -18,7 +18,7 @@ ADJUSTED_DEVIATION = 0.15  # added to the noise of what was measured at another 
 
 
 class Drift(Frozen):
-    """Machine whose speed has changed permanently."""
+    """Permanent change of a machine's speed."""
 
     host: str
     accelerator_model: str

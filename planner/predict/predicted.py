@@ -222,7 +222,7 @@ def _chances(
 def with_work(
     candidates: Sequence[Candidate], history: History, *, data: str, family: str, share: float = 1.0
 ) -> list[Candidate]:
-    """Return the candidates with the share of the plan that past runs of the same data needed at their batch sizes.
+    """Return the candidates with the expected share of planned epochs at their batch sizes, from past runs.
 
     Args:
         candidates: Candidates with the whole plan.

@@ -69,7 +69,7 @@ class Probes:
         ]
 
     def newly_found(self) -> dict[Placement, Measurement | None]:
-        """Return the new measurements, in order."""
+        """Return the new measurements, in the order in which they were made."""
         return {placement: self.found[placement] for placement in self.new}
 
     def too_large(self) -> list[Placement]:

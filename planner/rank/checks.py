@@ -53,7 +53,7 @@ class Check:
 
 
 def checks_of(totals: Totals, terms: Terms) -> list[Check]:
-    """Return checks of every given limit, of the accelerator's memory, and that the objective is known."""
+    """Return the checks of all given limits and of accelerator memory, and that the objective is known."""
     limits = terms.limits
     z = NormalDist().inv_cdf(limits.confidence)
     # A log-normal with the upper half of the interval; unknown intervals leave the figure as it is.

@@ -103,7 +103,7 @@ class Totals:
 
 
 def totals_of(candidates: Sequence[Candidate], terms: Terms) -> Totals:
-    """Return the totals of the candidates."""
+    """Return time, energy, cost and memory of the whole job at each candidate."""
     raw = np.array([_raw(candidate) for candidate in candidates], dtype=np.float64).T
     step, epoch_seconds, epoch_joules, memory, accelerator, price, machines, quality, threads, low, high, oom = raw[:-8]
     work, searched, expected_runs, here, metered, quality_loss, most_loss, at_once = raw[-8:]

@@ -24,7 +24,7 @@ MOST_BLOCKS = 10_000
 
 
 class TrainedBaseline(Frozen):
-    """Baseline, with the time and energy of its training runs."""
+    """Trained baseline model, with the time and energy of its training runs."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 
@@ -43,7 +43,7 @@ class TrainedBaseline(Frozen):
 
 
 class Rival(Frozen):
-    """Model outside of Shunter's families, which is compared with the result but never selected as the result."""
+    """Baseline outside of Shunter's model families, which is compared but never selected as the result."""
 
     model_config = ConfigDict(ser_json_inf_nan="constants")
 

@@ -48,7 +48,7 @@ class Promise(Frozen):
 
     @property
     def words(self) -> str:
-        """Guaranteed bounds, in one sentence."""
+        """Guaranteed bounds of the quality, in one sentence."""
         found, confidence = self.bounds, f"{self.confidence:.4g}"
         parts = []
         if self.min_auc is not None:
@@ -67,13 +67,13 @@ class Promise(Frozen):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """MLflow metrics of the bounds."""
+        """Guaranteed bounds of the quality, as MLflow metrics."""
         names = ("auc", "auc_low", "bootstrap_low", "delong_low", "ne", "ne_high", "rows", "units")
         return {f"{PREFIX}{name}": float(getattr(self.bounds, name)) for name in names}
 
     @property
     def told(self) -> dict[str, Any]:
-        """All values, for JSON output."""
+        """Guaranteed bounds of the quality with all their values, for JSON output."""
         return {**self.model_dump(exclude={"bounds"}), "words": self.words, "bounds": asdict(self.bounds)}
 
     @property

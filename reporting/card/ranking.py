@@ -54,7 +54,7 @@ def ranking_card(
     reason: str = "",
     index: str = "",
 ) -> str:
-    """Return the whole card.
+    """Return the whole model card of a ranking model.
 
     Args:
         trained: Trained model.

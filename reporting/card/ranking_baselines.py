@@ -19,7 +19,7 @@ from shunter.statistics.bootstrap import mean_interval
 
 
 class RankedBaseline(Frozen):
-    """Baseline or requested model, with the time and energy of its training runs."""
+    """Trained ranking baseline or requested ranking model, with the time and energy of its training runs."""
 
     model: TrainedRanker = Field(
         description="Best setting of the baseline, retrained on training plus validation part where requested."

@@ -33,7 +33,7 @@ def card_title(card: ModelCard) -> str:
 
 
 def sections(card: ModelCard) -> list[Section]:
-    """Return all sections of a card."""
+    """Return all sections of a model card."""
     return [
         Section("In short", _summary(card)),
         Section("Quality on the test part", _quality(card)),

@@ -42,7 +42,7 @@ class ValueStatistics(_Frozen):
 
     @property
     def base_rate(self) -> float:
-        """Share of positive labels."""
+        """Share of positive labels among the rows with this value."""
         return self.positives / self.rows
 
     @property

@@ -27,7 +27,7 @@ def render_page(tree: RunTree) -> str:
 
 
 def render_view(view: Mapping[str, Any], templates: Sequence[Path]) -> str:
-    """Return a page as HTML.
+    """Return a report page as HTML.
 
     Args:
         view: Values of the page's head, and of its sections by name.

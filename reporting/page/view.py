@@ -311,7 +311,7 @@ def _ways(tree: RunTree) -> list[dict[str, Any]]:
 
 
 def baselines(tree: RunTree) -> list[dict[str, Any]]:
-    """Return the quality and the cost of each baseline on the test part; empty if the ranking section has them."""
+    """Return quality and cost of each baseline on the test part; empty if the ranking section shows them."""
     if SIDES in tree.artifacts:
         return []
     run = tree.parent

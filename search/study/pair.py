@@ -87,7 +87,7 @@ class Pairing:
 
     @contextmanager
     def executor(self) -> Iterator[Executor]:
-        """Open an executor at the placement, under its power limit."""
+        """Open an executor at the placement of the exploring trial, under its power limit."""
         executor = ThisMachine().executor(self.placement)
         try:
             with limited(self.placement.accelerator, self.placement.power_limit_watts):
@@ -112,7 +112,7 @@ class Repeated:
 
     @classmethod
     def of(cls, trial: "Trial | FrozenTrial") -> Self | None:
-        """Return the record of a trial; None if the trial does not repeat another trial."""
+        """Return what a trial repeats, from its attributes; None if the trial does not repeat another trial."""
         kept = trial.user_attrs.get(PAIR)
         if kept is None:
             return None

@@ -161,7 +161,7 @@ def outcome_of(trial: "FrozenTrial") -> Outcome:
 
 
 def tell(study: "Study", trial: "Trial", outcome: Outcome, cost: Cost | None) -> None:
-    """Record the outcome of a trial.
+    """Record the outcome of a trial in the study.
 
     Args:
         study: Study of the search.

@@ -100,7 +100,7 @@ class TrialContext:
     on_epoch: Callable[[int, EpochReport], None] | None = None
 
     def ended(self) -> StopReason | None:
-        """Return the reason to end a training run; None while it continues."""
+        """Return the reason to end a trial's training run; None while it may continue."""
         return self.should_stop() or (self.exploration and self.exploration())
 
 

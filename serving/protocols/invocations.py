@@ -32,7 +32,7 @@ FORMATS = ("dataframe_split", "dataframe_records", "instances", "inputs")
 
 
 def read_table(body: bytes, content_type: str, max_rows: int) -> Table:
-    """Parse the rows of a body.
+    """Parse the rows in the body of an MLflow scoring request.
 
     Args:
         body: Body of the request.

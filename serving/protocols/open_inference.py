@@ -36,7 +36,7 @@ TYPES: dict[str, set[type]] = {
 
 
 def read_table(body: bytes, max_rows: int, known: frozenset[str]) -> tuple[Table, dict[str, Any]]:
-    """Parse the rows of an inference request; return them with the whole request.
+    """Parse the rows of an Open Inference request; return them with the whole request.
 
     Args:
         body: Body of the request.
@@ -93,7 +93,7 @@ def answer(
 
 
 def described(model: str, version: str, kinds: Mapping[str, str], outputs: tuple[str, ...]) -> Any:
-    """Return the metadata of a model; `kinds` are the datatypes of its inputs."""
+    """Return the metadata of a served model; `kinds` are the datatypes of its inputs."""
     return {
         "name": model,
         "versions": [version],

@@ -61,7 +61,7 @@ class Request(
 
     @classmethod
     def groups(cls) -> dict[str, type[Group]]:
-        """Return the groups by name."""
+        """Return the option groups of the request by name."""
         return {
             name: field.annotation
             for name, field in cls.model_fields.items()

@@ -64,12 +64,12 @@ class JobRequest(Request, frozen=True):
 
     @property
     def data(self) -> str:
-        """Return the click log."""
+        """Return the click log that the request names."""
         return self.source.data
 
     @property
     def model(self) -> str:
-        """Return the model family."""
+        """Return the requested model family."""
         return self.architecture.model
 
     @property
@@ -79,7 +79,7 @@ class JobRequest(Request, frozen=True):
 
     @property
     def weights(self) -> Weights:
-        """Return the objective with its weights."""
+        """Return the objective of the request with its weights."""
         return Weights.parse(self.objective)
 
     @property

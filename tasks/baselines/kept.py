@@ -56,7 +56,7 @@ class BaselineChoice(Frozen):
 
     @classmethod
     def read(cls, path: Path) -> "BaselineChoice | None":
-        """Return the stored choice; None if there is none."""
+        """Return the stored choice of baselines; None if there is none."""
         if not path.exists():
             return None
         try:
@@ -65,7 +65,7 @@ class BaselineChoice(Frozen):
             return None
 
     def save(self, path: Path) -> None:
-        """Store the choice.
+        """Store the choice of baselines.
 
         Raises:
             CheckpointError: The file cannot be written.

@@ -40,7 +40,7 @@ class PastChampions:
 
     @property
     def words(self) -> str:
-        """Return a summary in one sentence."""
+        """Return a sentence on the former champions that join the ensemble."""
         versions = sorted({member.name.split("-")[1] for member in self.members}, key=int)
         taken = f"Members of past champions: {len(self.members)}" + (
             f", of version {', '.join(versions)}." if versions else ", because none was trained on this data and split."

@@ -64,7 +64,7 @@ class Refusal:
 
     @property
     def sentence(self) -> str:
-        """Return the reason, and what the user can do."""
+        """Return why the model is not promoted, and what the user can do."""
         if self.judgement is not None:
             return (
                 f"Not promoted: version {self.champion} stays the champion. {self.judgement.explain()} To replace "

@@ -138,11 +138,11 @@ class RegistryClient:
         self.mlflow.set_model_version_tag(name, str(version), key, without_secrets(text))
 
     def set_alias(self, name: str, alias: str, version: int) -> None:
-        """Set an alias to a version."""
+        """Set an alias of the registered model to a version."""
         self.mlflow.set_registered_model_alias(name, alias, str(version))
 
     def delete_alias(self, name: str, alias: str) -> None:
-        """Delete an alias."""
+        """Delete an alias of the registered model."""
         self.mlflow.delete_registered_model_alias(name, alias)
 
 

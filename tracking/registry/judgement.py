@@ -104,12 +104,12 @@ class Judgement(Frozen):
         return self.saving > 0 and self.champion_ne(base_rate) >= 1
 
     def figures(self) -> dict[str, float]:
-        """Return the metrics for MLflow."""
+        """Return the comparison of champion and challenger as metrics for MLflow."""
         names = ("champion_logloss", "challenger_logloss", "saving", "saving_low", "saving_high", "needed", "rows")
         return {name: float(getattr(self, name)) for name in names}
 
     def sides(self) -> list[dict[str, Any]]:
-        """Return a row of figures for each model, with their labels."""
+        """Return a row of figures for champion and challenger, with their labels."""
         if self.constant_loss is not None:
             columns = {"RMSE": "rmse", "loss": "logloss"}
             return [
@@ -140,7 +140,7 @@ class Judgement(Frozen):
 def compare_losses(
     champion: NDArray[np.float64], challenger: NDArray[np.float64], *, margin: float, confidence: float, seed: int
 ) -> Judgement:
-    """Compare losses row by row.
+    """Compare the losses of champion and challenger row by row.
 
     The mean saving is resampled by blocks of neighbouring rows. Neighbouring rows of a log often have the same user or
     session, so resampling single rows would understate the variance. The method is the non-overlapping block bootstrap

@@ -112,7 +112,7 @@ class NamedModel:
 
     @property
     def weights(self) -> Path:
-        """Folder for `shunter.engine.checkpoint.storage.load_model`."""
+        """Folder of the model's weights, for `shunter.engine.checkpoint.storage.load_model`."""
         return self.folder / DATA / "model"
 
     def scorer(self, memory_bytes: int | None = None) -> "Scorer | RankingScorer":

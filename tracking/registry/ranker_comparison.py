@@ -83,7 +83,7 @@ class RankingJudgement(Frozen):
         )
 
     def figures(self) -> dict[str, float]:
-        """Return the metrics for MLflow."""
+        """Return the comparison of two ranking models as metrics for MLflow."""
         return {name: float(getattr(self, name)) for name in FIGURES}
 
 
