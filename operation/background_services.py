@@ -16,6 +16,7 @@ from shunter.files import make_private
 from shunter.flows.command.daemons import Daemon, find, start, stop, stop_idle_servers
 from shunter.flows.command.passwords import password_path, prefect_login
 from shunter.flows.command.services import Service, free_port, wait_until_ready
+from shunter.ingestion.sources.addresses import whole_path
 from shunter.ingestion.sources.guard import open_to_deployments, roots_of_deployments
 from shunter.operation.prefect_database import resolve_database
 from shunter.operation.servers import mlflow_service, prefect_service, worker_service
@@ -99,8 +100,7 @@ def up(
         if "data" in given:
             name = SCHEDULES.load("nightly")(given["data"], given.get("schema_file"), directory, say)
             given.setdefault("register_as", name)
-            paths = [field for field in ("data", "schema_file") if field in given]
-            given |= {field: str(directory / Path(given[field]).expanduser()) for field in paths}
+            given |= {field: whole_path(given[field], directory) for field in ("data", "schema_file") if field in given}
         if database is not None and find("Prefect"):
             raise RequestError(
                 "Prefect still runs on its former database: stop it with `shunter down` before changing "

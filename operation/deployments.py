@@ -19,7 +19,7 @@ from prefect.schedules import Cron
 from prefect.types.entrypoint import EntrypointType
 from pydantic import BaseModel, ConfigDict, Field
 
-from shunter.ingestion.sources.addresses import parse_address
+from shunter.ingestion.sources.addresses import whole_path
 from shunter.operation.forms import arrange, flat_options, shorten
 from shunter.operation.servers import WORK_POOL
 from shunter.registry import Entry, Registry
@@ -164,8 +164,7 @@ def _with_whole_paths(parameters: dict[str, Any], former: Path) -> dict[str, Any
     """Return stored parameters of a nightly run with absolute paths, because runs once had another folder."""
     request = flat_options(parameters.get("request", {}))
     given = {name: request[name] for name in PATHS_OF_NIGHTS if request.get(name)}
-    paths = {name: path for name, path in given.items() if parse_address(path) is None}
-    whole = {name: str(former / Path(path).expanduser()) for name, path in paths.items()}
+    whole = {name: whole_path(path, former) for name, path in given.items()}
     return {**parameters, "request": {**request, **whole}} if whole else parameters
 
 

@@ -387,9 +387,7 @@ def schemas() -> Iterator[Case]:
         )
         yield Case(f"{command} --schema .", "it is a folder")
         yield Case(f"{command} --schema /dev/zero", "it is a device")
-        yield Case(
-            f"{command} --schema ftp://host/schema.yaml", "is a remote address, but only local files can be read here"
-        )
+        yield Case(f"{command} --schema ftp://host/schema.yaml", "is a remote address, but a local path is needed")
 
 
 def logs() -> Iterator[Case]:
@@ -402,9 +400,7 @@ def logs() -> Iterator[Case]:
         yield Case(f"{command} none.csv{ending}", "none.csv is no file, folder or named data set: check the path")
         yield Case(f"{command} ''{ending}", "--data is empty: give a file, folder or named data set")
         yield Case(f"{command} log.xlsx{ending}", "no recognisable format: add --format", {"log.xlsx": "a"})
-        yield Case(
-            f"{command} ftp://host/log.csv{ending}", "is a remote address, but only local files can be read here"
-        )
+        yield Case(f"{command} ftp://host/log.csv{ending}", "is a remote address, but a local path is needed")
         yield Case(f"{command} log.csv,log.csv{ending}", "log.csv is given twice")
         yield Case(f"{command} ~nobody/log.csv{ending}", "nobody")
     yield from (

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from shunter.files import check_is_path
 from shunter.model_families import AUTO, is_ranking
 from shunter.requests.architecture import ModelRequest
 from shunter.requests.groups import Group, Request
@@ -40,6 +41,8 @@ class DevicesRequest(Group, frozen=True, title="Devices"):
         min_length=1,
         description="YAML file of devices and links, instead of --devices and --accelerator.",
     )
+
+    _machine_is_path = field_validator("machine")(check_is_path)
 
     @model_validator(mode="after")
     def _check_devices(self) -> Self:

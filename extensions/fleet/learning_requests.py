@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from shunter.files import check_is_path
 from shunter.requests.groups import Request
 
 FleetObjective = Literal["jct", "makespan", "energy", "cost"]
@@ -43,6 +44,8 @@ class FleetLearnRequest(Request, frozen=True, title="Learned policy"):
         min_length=1,
         description="Learned policy to start from, by name or file; if omitted, imitate a built-in policy.",
     )
+
+    _files_are_paths = field_validator("jobs", "cluster", "start_from")(check_is_path)
 
     if TYPE_CHECKING:
 

@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from shunter.files import check_is_path
 from shunter.requests.groups import Request
 
 
@@ -30,6 +31,8 @@ class FleetRequest(Request, frozen=True, title="Fleet"):
         default=False,
         description="Let Pollux jobs change accelerators and batch size, where the policy supports it.",
     )
+
+    _files_are_paths = field_validator("jobs", "cluster")(check_is_path)
 
     if TYPE_CHECKING:
 
@@ -63,6 +66,8 @@ class FleetRunRequest(Request, frozen=True, title="Fleet on a live cluster"):
         le=86_400,
         description="Longest time between two checkpoints of a job, in seconds; at most this is lost if a node dies.",
     )
+
+    _jobs_are_path = field_validator("jobs")(check_is_path)
 
     if TYPE_CHECKING:
 

@@ -14,21 +14,22 @@ if TYPE_CHECKING:
 
 def check(  # noqa: PLR0917 - options of a command
     data: Annotated[str, typer.Argument(help="Click log: file, folder, glob, list or address.")],
-    schema: Annotated[Path | None, typer.Option(help="Schema file; if omitted, a schema is inferred.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Schema file or address; inferred if omitted.")] = None,
     data_format: Annotated[str | None, typer.Option("--format", help="Format of the log; guessed if omitted.")] = None,
     where: Annotated[
         str | None, typer.Option(help="Predicate of the rows to read, such as 'day >= 5'; all rows if omitted.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="File to write the inferred schema to.")] = None,
+    out: Annotated[str | None, typer.Option(help="File or address to write the inferred schema to.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, errors too.")] = False,
 ) -> None:
     """Check a click log and infer its schema; train nothing."""
     with one_sentence_errors(as_json=as_json):
         from shunter.ingestion.check import check as look_at
+        from shunter.ingestion.sources.addresses import parse_address, without_file_scheme
 
-        if out is not None and out.exists():
+        if out is not None and parse_address(out) is None and Path(without_file_scheme(out)).exists():
             raise RequestError(f"--out {out} exists: name a new file, or remove it first.")
-        checked = look_at(data, data_format, str(schema) if schema else None, where)
+        checked = look_at(data, data_format, schema, where)
         if out is not None and checked.schema is not None:
             _write(out, checked.schema)
         if as_json:
@@ -37,14 +38,17 @@ def check(  # noqa: PLR0917 - options of a command
             _print(checked, data, out)
 
 
-def _write(path: Path, text: str) -> None:
+def _write(out: str, text: str) -> None:
+    from shunter.ingestion.sources.addresses import output_path
+
     try:
-        path.write_text(text, encoding="utf-8")
+        with output_path(out, "--out") as path:
+            path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise RequestError(f"--out {path} cannot be written ({error.strerror}): name another file.") from error
+        raise RequestError(f"--out {out} cannot be written ({error.strerror}): name another file.") from error
 
 
-def _print(checked: "Checked", data: str, out: Path | None) -> None:
+def _print(checked: "Checked", data: str, out: str | None) -> None:
     """Print the schema on standard output, so that `>` can save it, and all other findings on standard error."""
     looked_at = f"looked at {checked.rows:,} rows, {checked.positive_share:.1%} of them positive"
     say(f"{checked.name} ({checked.data_format}): {looked_at}.")

@@ -6,6 +6,7 @@ Other Python packages add commands by entry points of the group `shunter.command
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import typer
@@ -15,6 +16,7 @@ from typer._click.exceptions import NoArgsIsHelpError, UsageError
 from typer.core import TyperCommand, TyperGroup
 
 from shunter.errors import RequestError
+from shunter.files import check_is_path
 from shunter.flows.command.help import write_options
 from shunter.flows.command.output_options import with_accepted_models, with_output_options
 from shunter.flows.command.terminal import INTERRUPTED, one_sentence_errors, say
@@ -253,6 +255,10 @@ class Commands(TyperGroup):
             say("Interrupted.")
         raise SystemExit(code if isinstance(code, int) else 0)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options before a command of the group; raise `AddressNotTakenError` if a path is an address."""
+        return _with_checked_paths(ctx, args, super().parse_args(ctx, [*args]))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; if it does not exist, raise an error that suggests a similar command."""
         if args and self.get_command(ctx, args[0]) is None:
@@ -270,9 +276,23 @@ class Commands(TyperGroup):
 class SingleCommand(TyperCommand):
     """Command whose help has its options in panels."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the options; raise `AddressNotTakenError` if a path is an address."""
+        return _with_checked_paths(ctx, args, super().parse_args(ctx, [*args]))
+
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options in panels."""
         write_options(self, ctx, formatter)
+
+
+def _with_checked_paths(ctx: Any, given: Sequence[str], left: list[str]) -> list[str]:
+    """Return the arguments that are left; options that take addresses too have texts, and are not checked."""
+    paths = {value for value in ctx.params.values() if isinstance(value, Path)}
+    for word in given:
+        text = word.partition("=")[2] if word.startswith("-") else word
+        if Path(text) in paths:
+            check_is_path(text)
+    return left
 
 
 def load_command(name: str) -> Command:

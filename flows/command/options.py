@@ -10,6 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from shunter.errors import RequestError
+from shunter.files import check_is_path
 from shunter.flows.command.help import OUTPUT, panel
 from shunter.registry import Entry, Registry
 from shunter.requests import JobRequest, Request
@@ -35,10 +36,10 @@ CONFIG = inspect.Parameter(
     inspect.Parameter.KEYWORD_ONLY,
     default=None,
     annotation=Annotated[
-        Path | None,
+        str | None,
         typer.Option(
             "--config",
-            help="Job file to start from, such as the job.yaml of a run; options given beside it override it.",
+            help="Job file (path or address) to start from, such as the job.yaml of a run; options override it.",
             rich_help_panel=OUTPUT,
         ),
     ],
@@ -88,7 +89,7 @@ def requested(model: type[Asked], options: dict[str, Any]) -> Asked:
     given = {name: value for name, value in options.items() if _is_given(context, name)}
     if config is None:
         return build(model, given)
-    return read_job(config, model, given, tuple(map(JOB_REQUESTS.load, JOB_REQUESTS.names)))
+    return read_job(_file_of(config), model, given, tuple(map(JOB_REQUESTS.load, JOB_REQUESTS.names)))
 
 
 def with_options(
@@ -104,6 +105,16 @@ def with_options(
         return command
 
     return decorate
+
+
+def _file_of(config: str) -> Path:
+    """Return the path of a job file, or of the local copy of an address."""
+    from shunter.ingestion.sources.addresses import local_path, parse_address, without_file_scheme
+
+    if parse_address(config) is not None:
+        return Path(local_path(config))
+    check_is_path(config := without_file_scheme(config))
+    return Path(config)
 
 
 def _is_given(context: typer.Context, name: str) -> bool:

@@ -10,7 +10,7 @@ from typing import IO
 import polars as pl
 
 from shunter.errors import RequestError, first_line
-from shunter.files import replacing
+from shunter.files import check_is_path, replacing
 from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.ingestion.rows import read_rows
 from shunter.ingestion.sources.addresses import output_path, parse_address, without_file_scheme
@@ -95,6 +95,8 @@ def check_out(out: str) -> None:
     """Raise if the file for the scores has an unknown format or already exists."""
     if out == STANDARD_OUTPUT:
         return
+    if parse_address(out) is None:
+        check_is_path(without_file_scheme(out))
     if Path(out).suffix not in {".csv", ".parquet"}:
         raise RequestError(f"--out {out} is neither .csv nor .parquet: name a file of one of these types, or -.")
     if parse_address(out) is None and Path(without_file_scheme(out)).exists():

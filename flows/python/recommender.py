@@ -270,21 +270,21 @@ class Recommender(ABC, Generic[AnyScorer]):
         name = self.title.rpartition("/")[0]
         return UPDATES.load("night")(name, frames.polars_of(rows), file, {**family, **options})
 
-    def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Copy the model to a new folder, which `load`, `shunter serve` and MLflow read; return the folder.
+    def save(self, folder: str | os.PathLike[str]) -> str | Path:
+        """Copy the model to a new folder, which `load`, `shunter serve` and MLflow read; return the path of the folder.
 
-        An address of an object store gets the folder when it is complete.
+        An address of an object store gets the folder when it is complete, and is returned unchanged.
 
         Raises:
             RequestError: The folder exists, or cannot be written.
             TrackingError: The store fails.
         """
-        from shunter.ingestion.sources.addresses import output_path
+        from shunter.ingestion.sources.addresses import output_path, parse_address
         from shunter.tracking.registry.named import export_model
 
-        with output_path(os.fspath(folder), "folder") as made:
+        with output_path(target := os.fspath(folder), "folder") as made:
             export_model(self.title, made, self._increments)
-        return Path(folder)
+        return made if parse_address(target) is None else target
 
     def _items_of_log(self, method: str) -> "pd.Series":
         raise UnsupportedError(method, self.title, "the values to choose from: give them as `among`")

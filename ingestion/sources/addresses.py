@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from shunter.errors import RequestError
+from shunter.files import check_is_path
 from shunter.ingestion.sources.guard import address_of, check_address, check_text
 from shunter.registry import Entry, Registry
 from shunter.settings import Settings
@@ -211,7 +212,8 @@ def output_path(target: str | Path, option: str) -> Iterator[Path]:
     """
     address = parse_address(target := str(target))
     if address is None:
-        yield Path(without_file_scheme(target))
+        check_is_path(target := without_file_scheme(target))
+        yield Path(target)
         return
     address.check()
     if not STORES.stated(address.store).get("is_writable"):
@@ -239,7 +241,8 @@ def local_folders(given: Iterable[str | Path]) -> Iterator[list[Path]]:
         for number, one in enumerate(map(str, given)):
             address = parse_address(one)
             if address is None:
-                found.append(Path(without_file_scheme(one)))
+                check_is_path(path := without_file_scheme(one))
+                found.append(Path(path))
                 continue
             address.check()
             if not STORES.stated(address.store).get("is_writable"):
@@ -265,6 +268,11 @@ def versions_of(paths: Iterable[Path]) -> tuple[str, ...]:
             own = location if scheme == store else f"{store}:{location}"
             found[f"{own}{path.parent.name if STORES.stated(store).get('has_versions') else ''}"] = None
     return (*found,)
+
+
+def whole_path(text: str, base: Path) -> str:
+    """Return the absolute path of a text that is relative to a folder; return addresses unchanged."""
+    return text if parse_address(text) is not None else str(base / Path(text).expanduser())
 
 
 def without_file_scheme(text: str) -> str:

@@ -18,11 +18,10 @@ from urllib.parse import unquote
 
 from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.errors import DataError, RequestError
-from shunter.files import make_private, open_regular
+from shunter.files import check_is_path, make_private, open_regular
 from shunter.secrets import has_password, without_secrets
 from shunter.settings import Settings
 
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _USER = re.compile(r"://[^/?#]*@")
 _WILD = re.compile(r"[*?\[]")
 
@@ -97,13 +96,10 @@ def check_text(part: str) -> None:
         part: File, folder or glob as the user wrote it.
 
     Raises:
-        RequestError: The text is an address, no path, or a path outside the allowed folders.
+        AddressNotTakenError: The text is an address.
+        RequestError: The text is no path, or a path outside the allowed folders.
     """
-    if _ADDRESS.match(part):
-        raise RequestError(
-            f"{without_secrets(part)} is a remote address, but only local files can be read here: download "
-            "the file and give its path."
-        )
+    check_is_path(part)
     if "\0" in part:
         raise RequestError(f"{part!r} is not a path: remove the NUL character.")
     try:

@@ -4,8 +4,9 @@ import math
 from enum import StrEnum
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, field_validator
 
+from shunter.files import check_is_path
 from shunter.model_families import PROBLEMS
 from shunter.registry import Entry, Registry
 from shunter.requests.groups import Group
@@ -105,6 +106,7 @@ class TrainingEffort(Effort, frozen=True, title="Advanced: training"):
         min_length=1,
         description="Plan file of `shunter plan`, which shards the embedding tables of each member.",
     )
+    _plan_is_path = field_validator("plan")(check_is_path)
     priority: int = Field(
         default=0,
         ge=-100,

@@ -3,8 +3,9 @@
 from enum import StrEnum
 from pathlib import Path
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from shunter.files import check_is_path
 from shunter.requests.groups import Group
 from shunter.settings import Settings
 
@@ -40,6 +41,8 @@ class Pricing(Group, frozen=True, title="Advanced: prices and electricity"):
         min_length=1,
         description="Carbon intensity in g CO2e per kWh, or a CSV file by hour; --objective carbon needs it.",
     )
+
+    _files_are_paths = field_validator("prices", "grid")(check_is_path)
 
     @property
     def prices_path(self) -> Path | None:

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from shunter.errors import DataError, RequestError
+from shunter.files import AddressNotTakenError
 from shunter.flows.command.cli import app
 from shunter.flows.command.options import JOB_REQUESTS, build
 from shunter.flows.command.start import _check
@@ -147,3 +148,31 @@ def test_an_argument_that_is_written_as_an_option_is_told_so() -> None:
 def test_an_address_of_copies_that_nothing_knows_is_refused_before_the_log_is_read() -> None:
     with pytest.raises(RequestError, match="Checkpoints cannot be copied to nowhere://folder"):
         _check(TrainRequest(checkpoint_copy="nowhere://folder"))
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "check log.csv --schema",
+        "check log.csv --out",
+        "train --config",
+        "train --prices",
+        "train --plan",
+        "select --grid",
+        "tune --config",
+        "nightly --config",
+        "export shop folder --since 1 --rows",
+        "predict shop log.csv --out",
+        "report --out",
+        "serve --items",
+        "prices",
+    ],
+)
+def test_an_address_that_is_not_taken_keeps_its_slashes(
+    command: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "log.csv").write_text("click,user\n" + "1,2\n0,3\n" * 100)
+    found = CliRunner().invoke(app, [*command.split(), "ftp://host/x.csv"], env={"SHUNTER_DEBUG": "1"})
+    assert isinstance(found.exception, AddressNotTakenError)
+    assert found.exception.address == "ftp://host/x.csv"

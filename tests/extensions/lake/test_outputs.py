@@ -5,12 +5,16 @@ from typing import Any
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from shunter.errors import RequestError
 from shunter.extensions.incremental_checkpoints.remote_copy import check_address
 from shunter.extensions.lake.store_errors import NoAccessError, NoObjectError
+from shunter.flows.command.cli import app
+from shunter.flows.command.options import requested
 from shunter.flows.command.predict import check_out, writer
-from shunter.ingestion.sources.addresses import local_folders, output_path
+from shunter.ingestion.sources.addresses import local_folders, output_path, whole_path
+from shunter.requests import TrainRequest
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -67,3 +71,21 @@ def test_stores_without_writing_and_secrets_are_refused(target: str) -> None:
 def test_checkpoints_are_copied_to_a_bucket(s3: Any) -> None:
     check_address("s3://logs/checkpoints")
     assert s3.find("logs") == []
+
+
+def test_job_file_and_schema_are_read_and_written_at_addresses(s3: Any, tmp_path: Path) -> None:
+    s3.pipe("s3://logs/recipes/job.yaml", b"data: s3://logs/day.csv\nseed: 7\n")
+    asked = requested(TrainRequest, {"context": None, "config": "s3://logs/recipes/job.yaml"})
+    assert (asked.source.data, asked.seed) == ("s3://logs/day.csv", 7)
+
+    log = tmp_path / "log.csv"
+    log.write_text("click,user\n" + "1,2\n0,3\n" * 100)
+    schema = "s3://logs/schemas/new.yaml"
+    assert CliRunner().invoke(app, ["check", str(log), "--out", schema]).exit_code == 0
+    assert CliRunner().invoke(app, ["check", str(log), "--schema", schema]).exit_code == 0
+    assert CliRunner().invoke(app, ["check", str(log), "--out", schema]).exit_code == RequestError.exit_code
+
+
+def test_addresses_stay_as_they_are_when_paths_are_made_whole(tmp_path: Path) -> None:
+    assert whole_path("s3://logs/{date}.csv", tmp_path) == "s3://logs/{date}.csv"
+    assert whole_path("days/{date}.csv", tmp_path) == f"{tmp_path}/days/{{date}}.csv"
