@@ -1,6 +1,7 @@
 """Ingestion of the data of a request."""
 
 from dataclasses import replace
+from functools import partial
 
 from shunter.engine.data.dataset import Dataset
 from shunter.ingestion.cache import IngestReport, ingest_source
@@ -9,6 +10,7 @@ from shunter.ingestion.sources.addresses import versions_of
 from shunter.ingestion.sources.names import with_histories
 from shunter.ingestion.sources.number_label import with_loss
 from shunter.ingestion.sources.open import open_source
+from shunter.ingestion.workers import copy_by
 from shunter.model_families import PROBLEMS, problem_of, reads_positions
 from shunter.requests import JobRequest, SelectRequest, TrainRequest
 from shunter.settings import Settings
@@ -26,7 +28,13 @@ def ingest_request(request: JobRequest, on_progress: OnProgress = ignore) -> tup
     data = with_histories(request.data) if reads_positions(request.model) else request.data
     asked = request.source
     source = open_source(
-        data, asked.format, asked.schema_file, settings.downloads_directory, asked.held_out, where=asked.where
+        data,
+        asked.format,
+        asked.schema_file,
+        settings.downloads_directory,
+        asked.held_out,
+        where=asked.where,
+        copy=partial(copy_by, nodes),
     )
     source = with_loss(source, request.architecture.loss)
     dataset, report = ingest_source(

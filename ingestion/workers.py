@@ -5,7 +5,7 @@ Several threads may call a crew at once; each call waits for an idle worker.
 
 import os
 import queue
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from multiprocessing import Pipe
@@ -16,6 +16,7 @@ from shunter.errors import DataError
 from shunter.hardware.devices.python_process import PythonProcess
 from shunter.ingestion.batch import UNIT_BYTES, Source
 from shunter.ingestion.progress import OnProgress, ignore, log_bytes
+from shunter.ingestion.sources.addresses import copy_objects
 from shunter.ingestion.sources.files import is_plain
 from shunter.ingestion.sources.guard import is_foreign_request
 from shunter.registry import Entry, Registry
@@ -31,9 +32,15 @@ _MANY_UNITS = 16
 # Processes on nodes take some ten seconds to start; in this time the local threads read about this many bytes.
 LONG_BYTES = 1 << 30
 
-# Crews of other machines: functions of the request, the log and the cache of data sets.
+# Crews of other machines: `cluster` is a function of the request, the log and the cache of data sets, `copies` one of
+# the request and the absent local copies of objects.
 CREWS = Registry(
-    "crew", {"cluster": Entry(target="shunter.extensions.distributed.node_readers:crew_of_nodes")}, "shunter.crews"
+    "crew",
+    {
+        "cluster": Entry(target="shunter.extensions.distributed.node_readers:crew_of_nodes"),
+        "copies": Entry(target="shunter.extensions.distributed.node_readers:copy_by_nodes"),
+    },
+    "shunter.crews",
 )
 
 
@@ -176,6 +183,23 @@ def crew_of(
     if request is None or request.cluster is None or processes is not None or is_short:
         return crew_for(source, processes)
     return CREWS.load("cluster")(request, source, cache)
+
+
+def copy_by(request: ClusterRequest | None, paths: Sequence[Path]) -> None:
+    """Make the absent local copies of objects: if there are many, by the nodes of a cluster, else here.
+
+    Args:
+        request: Request that names the cluster; None for this machine.
+        paths: Paths of the local copies.
+
+    Raises:
+        DataError: An object cannot be read, or changes while it is read.
+        HardwareError: No cluster answers.
+    """
+    absent = [path for path in paths if not path.exists()]
+    if request is not None and request.cluster is not None and len(absent) >= _MANY_UNITS:
+        CREWS.load("copies")(request, absent)
+    copy_objects(paths)
 
 
 def crew_for(source: Source, processes: int | None = None) -> AbstractContextManager[Crew | None]:

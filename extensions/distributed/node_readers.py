@@ -1,4 +1,4 @@
-"""Worker processes on the nodes of a Ray cluster, which read parts of the log from a shared folder.
+"""Worker processes on the nodes of a Ray cluster, which copy objects and read parts of the log in a shared folder.
 
 A node takes part if it can access the same log files as this machine, and write to the same cache of data sets.
 If a node dies, another node repeats its unit, because writing the same bytes twice to the same place is harmless.
@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from shunter.errors import DataError, first_line
+from shunter.errors import DataError, ShunterError, first_line
 from shunter.extensions.distributed.links.nodes import ClusterNode, alive_nodes, connected, node_of, placed
 from shunter.ingestion.batch import Source
+from shunter.ingestion.parallel import ordered_map
+from shunter.ingestion.sources.addresses import copy_objects
 from shunter.ingestion.sources.guard import is_foreign_request
 from shunter.ingestion.worker import Worker
 from shunter.ingestion.workers import (
@@ -28,8 +30,10 @@ from shunter.ingestion.workers import (
     Prepared,
     Result,
     crew_for,
+    on_crew,
 )
 from shunter.requests import ClusterRequest
+from shunter.settings import Settings
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +60,40 @@ def crew_of_nodes(request: ClusterRequest, source: Source, cache: Path) -> Itera
             stack.close()
             crew = stack.enter_context(crew_for(source))
         yield crew
+
+
+def copy_by_nodes(request: ClusterRequest, absent: Sequence[Path]) -> None:
+    """Let the nodes of a cluster copy objects, each into the folder of copies of this home if the node sees the folder.
+
+    Args:
+        request: Names the cluster.
+        absent: Paths of the local copies; those of objects that the nodes cannot read stay absent.
+
+    Raises:
+        HardwareError: No cluster answers.
+    """
+    assert request.cluster is not None, "a cluster is requested"
+    folder = Settings().objects_directory
+    folder.mkdir(parents=True, exist_ok=True)
+    with connected(request.cluster), Nodes(_nodes(request.cluster_resource), (), folder) as crew:
+        if not crew.count:
+            return
+        faults = [one for one in ordered_map(on_crew(crew, _nothing, _copy), absent, workers=crew.count) if one]
+    if faults:
+        log.warning("Nodes could not copy %s of %s objects, such as: %s", len(faults), len(absent), faults[0])
+
+
+def _nothing() -> None:
+    """Prepare nothing."""
+
+
+def _copy(_: None, path: Path) -> str | None:
+    """Copy an object; return the message of the error, if there is one."""
+    try:
+        copy_objects([path])
+    except ShunterError as error:
+        return str(error)
+    return None
 
 
 def _nodes(resource: str | None) -> list[ClusterNode]:
@@ -216,7 +254,7 @@ class Nodes:
         """Start a process for each core; return each handle with its pending `fault`, after `START_SECONDS` at most."""
         import ray
 
-        environment = {"env_vars": ONE_THREAD | KEPT_MEMORY}
+        environment = {"env_vars": ONE_THREAD | KEPT_MEMORY | {"SHUNTER_HOME": str(Settings().home)}}
         started: list[tuple[_WorkerHandle, Any]] = []
         for node in nodes:
             options = {"num_cpus": 1, "runtime_env": environment, **placed(node.node_id)}

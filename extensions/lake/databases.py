@@ -201,7 +201,7 @@ async def _copy_result(location: str, query: str, path: Path) -> None:
 
 
 def _column(attribute: Any) -> str:
-    """Return a column in the form that the CSV reader expects: booleans as true and false, lists as JSON."""
+    """Return a column in the form that the CSV reader expects: booleans as true and false."""
     name = '"' + attribute.name.replace('"', '""') + '"'
     kind = attribute.type.name
     return f"{name}::text AS {name}" if kind == "bool" else name

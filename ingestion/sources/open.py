@@ -3,7 +3,7 @@
 import glob
 import logging
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -35,6 +35,8 @@ from shunter.yaml_file import read_yaml
 
 log = logging.getLogger(__name__)
 
+Copy = Callable[[Sequence[Path]], None]
+
 
 def open_source(
     data: str,
@@ -44,6 +46,7 @@ def open_source(
     held_out: Mapping[str, str] | None = None,
     *,
     where: str | None = None,
+    copy: Copy = copy_objects,
 ) -> Source:
     """Open a source: find the files, their format and their schema.
 
@@ -55,6 +58,7 @@ def open_source(
         downloads: Folder of downloaded files.
         held_out: Files of the splits `validation` or `test`; `data` is then the training split.
         where: Predicate on the rows, beside that of the schema.
+        copy: Makes the absent local copies of objects.
 
     Raises:
         DataError: No file is found, the format is unknown, or the schema is missing or invalid.
@@ -72,14 +76,14 @@ def open_source(
         name, _, argument = data.partition(":")
         return with_where(READERS.load(name)(argument, schema_file, downloads), where)
     prunes = both(own_keys(schema_file).get("where"), where)
-    paths = find_files(data, where=prunes)
+    paths = find_files(data, where=prunes, copy=copy)
     source = source_of(name_of(data, paths), paths, data_format, schema_file, told=data, where=where)
     if not held_out:
         return source
     others = {
         part: source_of(name_of(files, found), found, data_format, schema_file, told=files, where=where)
         for part, files in held_out.items()
-        for found in [find_files(files, f"--{part}", where=prunes)]
+        for found in [find_files(files, f"--{part}", where=prunes, copy=copy)]
     }
     return parts_source(source, others)
 
@@ -198,13 +202,16 @@ def format_of_files(paths: tuple[Path, ...], data_format: str | None, *, has_sch
     return CSV
 
 
-def find_files(data: str, option: str = "--data", *, where: str | None = None) -> tuple[Path, ...]:
+def find_files(
+    data: str, option: str = "--data", *, where: str | None = None, copy: Copy = copy_objects
+) -> tuple[Path, ...]:
     """Return the files in the order of the list, sorted by the numbers in their names within a folder or glob.
 
     Args:
         data: File, folder, glob or comma-separated list of these, as paths or as addresses.
         option: Option that the user gave, for error messages.
         where: Predicate on the rows; partitions without a chosen row are left out.
+        copy: Makes the absent local copies of objects.
 
     Raises:
         DataError: The list is empty, an entry matches no file, a file is given twice, or an object cannot be read.
@@ -219,7 +226,7 @@ def find_files(data: str, option: str = "--data", *, where: str | None = None) -
     for part in map(without_file_scheme, parts):
         if (copies := find_objects(part)) is not None:
             copies = _partitions(copies, where, part)
-            copy_objects(copies)
+            copy(copies)
             paths += _in_order(copies)
             continue
         check_text(part)
