@@ -47,8 +47,8 @@ def test_results_are_written_before_the_last_row_is_known(
 ) -> None:
     duckdb = pytest.importorskip("duckdb")
     duckdb.connect(path := tmp_path / "shop.duckdb").close()
-    last = f"CASE WHEN n < {ROWS} THEN n ELSE error('the end') END"
-    assert written_at_fault(f"duckdb:{path}#SELECT {last} AS n FROM range({2 * ROWS}) t(n)") > ROWS
+    last = f"CASE WHEN n < {20 * ROWS} THEN n ELSE error('the end') END"  # more rows than DuckDB computes in advance
+    assert written_at_fault(f"duckdb:{path}#SELECT {last} AS n FROM range({40 * ROWS}) t(n)") > ROWS
 
 
 def test_rows_of_sqlite_are_written_before_the_last_is_known(
