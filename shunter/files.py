@@ -4,7 +4,6 @@ import contextlib
 import errno
 import hashlib
 import os
-import re
 import secrets
 import stat
 import tempfile
@@ -13,10 +12,6 @@ from functools import lru_cache
 from io import BufferedReader
 from pathlib import Path
 
-from shunter.errors import RequestError
-from shunter.secrets import without_secrets
-
-_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _KINDS = {
     stat.S_IFIFO: "it is a pipe",
     stat.S_IFSOCK: "it is a socket",
@@ -24,31 +19,6 @@ _KINDS = {
     stat.S_IFBLK: "it is a device",
     stat.S_IFDIR: "it is a folder",
 }
-
-
-class AddressNotTakenError(RequestError):
-    """Error: an address is given where only a path on this machine, or an address of another kind, is read or written.
-
-    Attributes:
-        address: Address without its secrets.
-    """
-
-    code = "address-not-taken"
-
-    def __init__(self, address: str) -> None:
-        super().__init__(address)
-        self.address = without_secrets(address)
-
-    def __str__(self) -> str:
-        """Return the message."""
-        return f"{self.address} is a remote address, but a local path is needed here: give the path of a local file."
-
-
-def check_is_path(text: str | None) -> str | None:
-    """Return a text; raise `AddressNotTakenError` if it is an address."""
-    if text is not None and _ADDRESS.match(text):
-        raise AddressNotTakenError(text)
-    return text
 
 
 def open_regular(path: str | Path) -> BufferedReader:

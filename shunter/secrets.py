@@ -1,4 +1,4 @@
-"""Removal of secrets from texts that are logged, tracked, shown or stored."""
+"""Removal of secrets from texts that are logged, tracked, shown or stored, and refusal of addresses for paths."""
 
 import logging
 import os
@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 from urllib.parse import unquote
+
+from shunter.errors import RequestError
 
 HIDDEN = "***"
 SHORTEST_SECRET = 6  # a shorter value would match parts of unrelated text
@@ -18,6 +20,7 @@ _QUERY = re.compile(
     r"[\w.-]*=)[^&\s'\";,]+"
 )
 _SECRET_NAME = re.compile(r"(?i)(PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ACCESS_KEY|AUTH_STRING|CREDENTIAL)")
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 _ADDRESS_NAME = re.compile(r"(?i)(URI|URL|DSN|CONNECTION|STORAGE)$")
 
 _kept: list[str] = []  # of addresses that are not in the environment
@@ -36,6 +39,31 @@ def without_secrets(text: str) -> str:
         text = text.replace(value, HIDDEN)
     text = _PASSWORD.sub(rf"\1{HIDDEN}", _USER_INFO.sub(f"{HIDDEN}@", text))
     return _QUERY.sub(rf"\1{HIDDEN}", text)
+
+
+class AddressNotTakenError(RequestError):
+    """Error: an address is given where only a path on this machine, or an address of another kind, is read or written.
+
+    Attributes:
+        address: Address without its secrets.
+    """
+
+    code = "address-not-taken"
+
+    def __init__(self, address: str) -> None:
+        super().__init__(address)
+        self.address = without_secrets(address)
+
+    def __str__(self) -> str:
+        """Return the message."""
+        return f"{self.address} is a remote address, but a local path is needed here: give the path of a local file."
+
+
+def check_is_path(text: str | None) -> str | None:
+    """Return a text; raise `AddressNotTakenError` if it is an address."""
+    if text is not None and _ADDRESS.match(text):
+        raise AddressNotTakenError(text)
+    return text
 
 
 @dataclass(frozen=True)

@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from shunter.files import check_is_path
 from shunter.model_families import AUTO, is_ranking
 from shunter.requests.architecture import ModelRequest
 from shunter.requests.groups import Group, Request
 from shunter.requests.source import DataRequest
+from shunter.secrets import check_is_path
 
 
 class DevicesRequest(Group, frozen=True, title="Devices"):

@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import Field, field_validator
 
-from shunter.files import check_is_path
 from shunter.requests.groups import Request
+from shunter.secrets import check_is_path
 
 
 class FleetRequest(Request, frozen=True, title="Fleet"):

@@ -16,12 +16,12 @@ from typer._click.exceptions import NoArgsIsHelpError, UsageError
 from typer.core import TyperCommand, TyperGroup
 
 from shunter.errors import RequestError
-from shunter.files import check_is_path
 from shunter.flows.command.help import write_options
 from shunter.flows.command.output_options import with_accepted_models, with_output_options
 from shunter.flows.command.terminal import INTERRUPTED, one_sentence_errors, say
 from shunter.flows.command.usage import told, unknown_command
 from shunter.registry import Entry, Registry
+from shunter.secrets import check_is_path
 
 PROGRAM = "shunter"
 AS_JSON = "--json"

@@ -10,12 +10,12 @@ import typer
 from pydantic import ValidationError
 
 from shunter.errors import RequestError
-from shunter.files import check_is_path
 from shunter.flows.command.help import OUTPUT, panel
 from shunter.registry import Entry, Registry
 from shunter.requests import JobRequest, Request
 from shunter.requests.form import option_name
 from shunter.requests.job_file import read_job
+from shunter.secrets import check_is_path
 from shunter.validation import expected, own_text, sentence, shown, unknown
 
 Asked = TypeVar("Asked", bound=Request)

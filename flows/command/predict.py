@@ -10,10 +10,11 @@ from typing import IO
 import polars as pl
 
 from shunter.errors import RequestError, first_line
-from shunter.files import check_is_path, replacing
+from shunter.files import replacing
 from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.ingestion.rows import read_rows
 from shunter.ingestion.sources.addresses import output_path, parse_address, without_file_scheme
+from shunter.secrets import check_is_path
 from shunter.tracking.registry.named import open_model
 from shunter.tracking.registry.row_scorer import ROWS_AT_ONCE
 

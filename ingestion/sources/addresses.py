@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from shunter.errors import RequestError
-from shunter.files import check_is_path
 from shunter.ingestion.sources.guard import address_of, check_address, check_text
 from shunter.registry import Entry, Registry
+from shunter.secrets import check_is_path
 from shunter.settings import Settings
 
 

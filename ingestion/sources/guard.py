@@ -18,8 +18,8 @@ from urllib.parse import unquote
 
 from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.errors import DataError, RequestError
-from shunter.files import check_is_path, make_private, open_regular
-from shunter.secrets import has_password, without_secrets
+from shunter.files import make_private, open_regular
+from shunter.secrets import check_is_path, has_password, without_secrets
 from shunter.settings import Settings
 
 _USER = re.compile(r"://[^/?#]*@")

@@ -6,11 +6,11 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field, field_validator
 
-from shunter.files import check_is_path
 from shunter.model_families import PROBLEMS
 from shunter.registry import Entry, Registry
 from shunter.requests.groups import Group
 from shunter.requests.sizes import checked_bytes, parse_bytes
+from shunter.secrets import check_is_path
 
 
 class SelectBy(StrEnum):

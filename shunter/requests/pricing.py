@@ -5,8 +5,8 @@ from pathlib import Path
 
 from pydantic import Field, field_validator
 
-from shunter.files import check_is_path
 from shunter.requests.groups import Group
+from shunter.secrets import check_is_path
 from shunter.settings import Settings
 
 

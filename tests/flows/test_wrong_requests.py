@@ -8,12 +8,12 @@ import pytest
 from typer.testing import CliRunner
 
 from shunter.errors import DataError, RequestError
-from shunter.files import AddressNotTakenError
 from shunter.flows.command.cli import app
 from shunter.flows.command.options import JOB_REQUESTS, build
 from shunter.flows.command.start import _check
 from shunter.ingestion.schema import Options, Schema, read_schema
 from shunter.requests import ProfileRequest, Request, SelectRequest, TrainRequest
+from shunter.secrets import AddressNotTakenError
 
 FOREIGN = re.compile(
     r"Input should|Extra inputs|Value error|Field required|String should|unable to parse|pydantic|Traceback|type=|\n",
