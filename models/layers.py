@@ -78,22 +78,31 @@ class PairwiseProducts(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, vectors: Tensor, pairs: Tensor, position: Tensor) -> Tensor:
-        """Map `[batch, vectors, dim]` to `[batch, pairs]`; see `DotInteraction` for the two index tensors."""
+    def forward(ctx: Any, vectors: Tensor, pairs: Tensor, position: Tensor, has_kernel: bool) -> Tensor:
+        """Map `[batch, vectors, dim]` to `[batch, pairs]`; see `DotInteraction` for the two index tensors.
+
+        Args:
+            ctx: Context of autograd.
+            vectors: Vectors of the samples.
+            pairs: Indices of the pairs.
+            position: Inverse of `pairs`.
+            has_kernel: Whether the compiled kernel may be called (`shunter.models.native.pairs.is_built`).
+        """
         ctx.save_for_backward(vectors, position)
-        if pairs_of.suits(vectors):
+        ctx.has_kernel = has_kernel
+        if has_kernel and pairs_of.suits(vectors):
             return torch.ops.shunter.pairwise_products(vectors)
         return torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, pairs)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         """Return the gradient of the vectors, from that of their products."""
         vectors, position = ctx.saved_tensors
-        if pairs_of.suits(vectors):
-            return torch.ops.shunter.pairwise_gradient(vectors, gradients[0]), None, None
+        if ctx.has_kernel and pairs_of.suits(gradients[0]):
+            return torch.ops.shunter.pairwise_gradient(vectors, gradients[0]), None, None, None
         count = vectors.shape[1]
         symmetric = nn.functional.pad(gradients[0], (0, 1)).index_select(1, position).view(-1, count, count)
-        return torch.bmm(symmetric, vectors), None, None
+        return torch.bmm(symmetric, vectors), None, None, None
 
 
 class DotInteraction(nn.Module):
@@ -120,12 +129,13 @@ class DotInteraction(nn.Module):
         position[left, right] = position[right, left] = np.arange(len(left))
         self.register_buffer("pairs", torch.tensor(left * vectors + right), persistent=False)
         self.register_buffer("position", torch.tensor(position.ravel()), persistent=False)
+        self._has_kernel = pairs_of.is_built()  # here: torch's compiler cannot trace the loading of a library
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Map `[batch, vectors, dim]` to `[batch, pairs]` in float32."""
         # In float32 even under autocast: the products are too short to gain from casts.
         with full_precision(vectors):
-            return PairwiseProducts.apply(vectors, self.pairs, self.position)  # pyright: ignore[reportReturnType]
+            return PairwiseProducts.apply(vectors, self.pairs, self.position, self._has_kernel)  # pyright: ignore[reportReturnType]
 
 
 class CrossNetwork(nn.Module):

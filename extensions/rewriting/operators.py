@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from shunter.models.layers import PairwiseProducts
+from shunter.models.native.pairs import is_built
 
 linear = nn.functional.linear
 
@@ -14,7 +15,7 @@ def pairwise_products(vectors: Tensor, pairs: Tensor, position: Tensor) -> Tenso
     """Map `[batch, vectors, dim]` to `[batch, pairs]`; see `shunter.models.layers.DotInteraction`."""
     if vectors.device.type == "meta" or not torch.is_grad_enabled() or vectors.dtype != torch.float32:
         return torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, pairs)
-    return PairwiseProducts.apply(vectors, pairs, position)  # pyright: ignore[reportReturnType]
+    return PairwiseProducts.apply(vectors, pairs, position, is_built())  # pyright: ignore[reportReturnType]
 
 
 def fused_linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:

@@ -10,19 +10,20 @@ from torch import Tensor
 from shunter.models.native.library import check, library
 
 
+def is_built() -> bool:
+    """Return True if the compiled kernel is there."""
+    return library() is not None
+
+
 def suits(vectors: Tensor) -> bool:
     """Return True if the compiled kernel takes these vectors: real numbers in float32 on a processor.
 
-    Where a mode of torch watches the operators, as one that counts FLOPs does, torch's own are taken.
+    Where a mode of torch watches the operators, as one that counts FLOPs does, torch's own are taken; also in exported
+    programs, which run without this project.
     """
-    if vectors.device.type != "cpu" or vectors.dtype != torch.float32 or not _is_built():
+    if vectors.device.type != "cpu" or vectors.dtype != torch.float32 or torch.compiler.is_exporting():
         return False
     return torch.compiler.is_compiling() or (type(vectors) is Tensor and not torch._C._len_torch_dispatch_stack())
-
-
-@torch.compiler.assume_constant_result
-def _is_built() -> bool:
-    return library() is not None
 
 
 def pairwise_products(vectors: Tensor) -> Tensor:

@@ -141,10 +141,11 @@ def test_without_a_working_compiler_training_goes_on_eagerly(
     from torch._inductor import config
 
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))  # with nothing of earlier tests
+    execution = replace(COMPILED, batch_size=COMPILED.batch_size + 1)  # compiled by no other test
     with config.patch({"cpp.cxx": (None, "no-such-compiler")}):
-        done = train(TrainingJob(dataset, SPEC, RATES, COMPILED, SCHEDULE))
+        done = train(TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE))
     assert [record.name for record in caplog.records if record.levelname == "WARNING"] == [WARNS]
-    eager = train(TrainingJob(dataset, SPEC, RATES, replace(COMPILED, compiled=False), SCHEDULE))
+    eager = train(TrainingJob(dataset, SPEC, RATES, replace(execution, compiled=False), SCHEDULE))
     assert (done.compile_seconds, done.validation.ne) == (0.0, eager.validation.ne)
 
 

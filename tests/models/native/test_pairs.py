@@ -76,6 +76,11 @@ def test_a_compiled_step_calls_the_same_kernel() -> None:
     torch.testing.assert_close(products, by_torch(vectors, DotInteraction(5)))
 
 
+def test_an_exported_program_holds_only_operators_of_torch() -> None:
+    program = torch.export.export(DotInteraction(5), (torch.randn(3, 5, 8),))
+    assert all("shunter" not in str(node.target) for node in program.graph.nodes)
+
+
 def test_vectors_that_are_no_numbers_in_memory_are_left_to_torch() -> None:
     assert pairs.suits(torch.zeros(1, 2, 4))
     assert not pairs.suits(torch.zeros(1, 2, 4, device="meta"))
@@ -91,7 +96,7 @@ def test_a_gradient_that_does_not_fit_is_refused(wrong: Tensor) -> None:
 
 
 def test_torch_does_the_same_where_nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
-    vectors, interaction = torch.randn(4, 5, 8), DotInteraction(5)
-    native = interaction(vectors)
+    vectors = torch.randn(4, 5, 8)
+    native = DotInteraction(5)(vectors)
     monkeypatch.setattr(pairs, "library", lambda: None)
-    torch.testing.assert_close(interaction(vectors), native)
+    torch.testing.assert_close(DotInteraction(5)(vectors), native)
