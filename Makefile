@@ -20,8 +20,8 @@ setup: $(READY)  ## create .venv and install the locked packages
 # Python's own compilation comes last, on all cores (some packages bring templates that are no Python), and the tables
 # that the first command would wait for.
 $(READY): $(LOCK) pyproject.toml setup.py models/native/kernels.cpp
-	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' || \
-		{ echo "Shunter needs Python 3.11 to 3.13: install one, or name it with 'make PYTHON=/path/to/python3.11'."; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' || \
+		{ echo "Shunter needs Python 3.11 to 3.14: install one, or name it with 'make PYTHON=/path/to/python3.11'."; exit 1; }
 	@echo "Installing into .venv (some minutes the first time) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@$(BIN)/python requirements/install.py $(LOCK)

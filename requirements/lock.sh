@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "$0")"
 for platform in cpu cuda; do
     {
-        echo "# Complete lock for Python 3.11 to 3.13 on Linux ($platform), written by requirements/lock.sh: do not edit."
+        echo "# Complete lock for Python 3.11 to 3.14 on Linux ($platform), written by requirements/lock.sh: do not edit."
         ../.venv/bin/uv pip compile --quiet --no-header --no-annotate --universal --python-version 3.11 --upgrade \
             --override "overrides-$platform.txt" "$platform.in" |
             sed -E "s/ (and|;) \(?implementation_name.*//"

@@ -16,6 +16,7 @@ from zipfile import ZipFile
 import pytest
 from packaging.requirements import Requirement
 
+from requirements.install import options_of, pip_settings, variables_of
 from shunter.settings import PROJECT_ROOT, _default_home
 from tests.flows.python.shop import SCHEMA, shop_log
 
@@ -25,6 +26,7 @@ REQUIREMENTS = [
     *(one for extra in PROJECT["optional-dependencies"].values() for one in extra),
 ]
 SECONDS = 300
+USER = {"SHUNTER_SERVER_IDLE_MINUTES": "0"}  # no server outlives the test
 USE = """
 import json, sys
 import shunter
@@ -69,29 +71,18 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return found
 
 
-@pytest.fixture(scope="module")
-def outside(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder outside of the checkout: it holds the environment `env`, a log and the data of its user."""
-    return tmp_path_factory.mktemp("outside")
+Run = Callable[..., str]
 
 
-@pytest.fixture(scope="module")
-def run(wheel: Path, outside: Path) -> Callable[..., str]:
-    """Runs a program of a fresh environment that has the wheel and the libraries of this one; the home is bare."""
-    folder = outside
-    venv.create(folder / "env", symlinks=True)
-    python = folder / "env" / "bin" / "python"
-    options = ("--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")
-    subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", *options, wheel], check=True)
-    (site,) = (folder / "env").glob("lib/python*/site-packages")
-    (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")  # its own .pth files are not read
+def programs_of(folder: Path) -> Run:
+    """Return what runs a program of the environment `env` of a folder, which also has the data of its user."""
 
     def run(program: str, *arguments: str) -> str:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("SHUNTER_", "PYTHON"))}
         done = subprocess.run(
             [folder / "env" / "bin" / program, *arguments],
             cwd=folder,
-            env={**kept, "HOME": str(folder), "XDG_DATA_HOME": str(folder / "data")},
+            env={**kept, **USER, "HOME": str(folder), "XDG_DATA_HOME": str(folder / "data")},
             capture_output=True,
             text=True,
             timeout=SECONDS,
@@ -101,6 +92,38 @@ def run(wheel: Path, outside: Path) -> Callable[..., str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="module")
+def outside(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder outside of the checkout, whose fresh environment has the wheel and the libraries of this one."""
+    folder = tmp_path_factory.mktemp("outside")
+    venv.create(folder / "env", symlinks=True)
+    python = folder / "env" / "bin" / "python"
+    options = ("--quiet", "--no-deps", "--no-index", "--disable-pip-version-check")
+    subprocess.run([sys.executable, "-m", "pip", "--python", python, "install", *options, wheel], check=True)
+    (site,) = (folder / "env").glob("lib/python*/site-packages")
+    (site / "libraries.pth").write_text(sysconfig.get_path("purelib") + "\n")  # its own .pth files are not read
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(outside: Path) -> Run:
+    """Runs a program of that environment."""
+    return programs_of(outside)
+
+
+def train_and_predict(folder: Path, run: Run) -> None:
+    """Train on a frame, and score a file by the command."""
+    log = shop_log(400)
+    log.to_csv(folder / "log.csv", index=False)
+    (folder / "train.py").write_text(TRAIN)
+    rows = json.loads(run("python", "train.py", json.dumps(SCHEMA)).splitlines()[-1])
+    assert sum(rows.values()) == len(log)
+    header, *scores = run("shunter", "predict", "shop", "log.csv").splitlines()
+    assert len(scores) == len(log), header
+    assert all(0 < float(score) < 1 for score in scores)
+    assert (folder / "data" / "shunter" / "mlflow" / "mlflow.db").is_file()
 
 
 @pytest.mark.slow
@@ -118,7 +141,7 @@ def test_it_holds_one_package_with_its_types_and_files(wheel: Path) -> None:
 
 
 @pytest.mark.slow
-def test_it_works_outside_of_the_checkout_with_a_home_of_the_user(run: Callable[..., str]) -> None:
+def test_it_works_outside_of_the_checkout_with_a_home_of_the_user(run: Run) -> None:
     file, home, tracking, rows = json.loads(run("python", "-c", USE))
     assert not Path(file).is_relative_to(PROJECT_ROOT)
     assert "site-packages" in file
@@ -130,16 +153,21 @@ def test_it_works_outside_of_the_checkout_with_a_home_of_the_user(run: Callable[
 
 
 @pytest.mark.slow
-def test_it_trains_on_a_frame_and_predicts_outside_of_the_checkout(run: Callable[..., str], outside: Path) -> None:
-    log = shop_log(400)
-    log.to_csv(outside / "log.csv", index=False)
-    (outside / "train.py").write_text(TRAIN)
-    rows = json.loads(run("python", "train.py", json.dumps(SCHEMA)).splitlines()[-1])
-    assert sum(rows.values()) == len(log)
-    header, *scores = run("shunter", "predict", "shop", "log.csv").splitlines()
-    assert len(scores) == len(log), header
-    assert all(0 < float(score) < 1 for score in scores)
-    assert (outside / "data" / "shunter" / "mlflow" / "mlflow.db").is_file()
+def test_it_trains_on_a_frame_and_predicts_outside_of_the_checkout(run: Run, outside: Path) -> None:
+    train_and_predict(outside, run)
+
+
+@pytest.mark.slow
+@pytest.mark.long  # installs some GB
+@pytest.mark.parametrize("resolution", ["highest", "lowest-direct"])
+def test_its_dependencies_resolve_without_a_lock(resolution: str, wheel: Path, tmp_path: Path) -> None:
+    settings = pip_settings()
+    uv = str(Path(sys.executable).with_name("uv"))
+    environment = os.environ | variables_of(settings)
+    subprocess.run([uv, "venv", "--quiet", "--python", sys.executable, tmp_path / "env"], check=True, env=environment)
+    install = [uv, "pip", "install", "--quiet", "--python", tmp_path / "env", "--resolution", resolution]
+    subprocess.run([*install, *options_of(settings), f"{wheel}[cpu]"], check=True, env=environment)
+    train_and_predict(tmp_path, programs_of(tmp_path))
 
 
 def test_a_home_that_is_there_is_found_and_none_is_made_among_packages(
