@@ -32,7 +32,7 @@ NIGHTLY_CRON = "0 3 * * *"
 
 # Functions that prepare the data of a schedule before the servers start, and return the name of the retrained model.
 SCHEDULES = Registry(
-    "schedule", {"nightly": Entry(target="shunter.retraining.nightly_setup:prepare_nights")}, "shunter.schedules"
+    "schedule", {"nightly": Entry(target="shunter.retraining.nightly_setup:prepare_nightly_runs")}, "shunter.schedules"
 )
 
 # Functions that write the example files, which forms name by default, to the user's data folder.
@@ -190,10 +190,10 @@ def night_ahead(running: Sequence[Daemon]) -> str | None:
     if server is None:
         return None
     with _connected_to(server.url):
-        from shunter.operation.deployments import next_night
+        from shunter.operation.deployments import next_nightly_run
 
         try:
-            return next_night()
+            return next_nightly_run()
         except httpx.HTTPError:
             return None
 

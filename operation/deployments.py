@@ -119,7 +119,7 @@ def register_deployments(directory: Path, nightly: NightlySchedule = NightlySche
     return names
 
 
-def next_night() -> str | None:
+def next_nightly_run() -> str | None:
     """Return a sentence with time, model and data of the next nightly run; None if its schedule is off."""
     with get_client(sync_client=True) as client:
         try:

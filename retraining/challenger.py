@@ -28,10 +28,10 @@ from shunter.requests import Promote
 from shunter.retraining.champion import Champion, Origin, check_same_log, choose_origin, slowed, version_tags
 from shunter.retraining.degradation import degradation_of, respond
 from shunter.retraining.nightly_request import NightlyRequest, WhenBroken
-from shunter.retraining.nightly_steps import ingest_days, judge_challenger
-from shunter.retraining.nights import Night, Outcome, log_judgement, log_plan
-from shunter.retraining.picture import draw_judgement
-from shunter.retraining.plan import NightPlan
+from shunter.retraining.nightly_runs import NightlyResult, Outcome, log_comparison, log_plan
+from shunter.retraining.nightly_steps import evaluate_challenger, ingest_days
+from shunter.retraining.picture import draw_comparison
+from shunter.retraining.plan import NightlyPlan
 from shunter.retraining.promise import DayCheck, carried, check_day
 from shunter.retraining.shipping import keep_increment
 from shunter.retraining.warm_start import warm_start_from
@@ -48,9 +48,9 @@ from shunter.tracking.convention import data_params, quality_metrics
 from shunter.tracking.evidence import data_key
 from shunter.tracking.profiles import log_pictures
 from shunter.tracking.promise import PREFIX
-from shunter.tracking.registry.judgement import Judgement
+from shunter.tracking.registry.champion_comparison import ChampionComparison
 from shunter.tracking.registry.models import RegisteredModel
-from shunter.tracking.registry.ranker_comparison import RankingJudgement
+from shunter.tracking.registry.ranker_comparison import RankingComparison
 from shunter.tracking.registry.versions import ModelFiles, Version, champion_of, tag_version, version_of_run
 from shunter.tracking.runs import open_run
 
@@ -60,7 +60,7 @@ LAST_DAY = "last-day"
 
 
 @dataclass(frozen=True)
-class Tonight:
+class NightlyContext:
     """Context of one nightly run.
 
     Attributes:
@@ -74,7 +74,7 @@ class Tonight:
     """
 
     request: NightlyRequest
-    plan: NightPlan
+    plan: NightlyPlan
     logs: Mapping[date, DayLog]
     state: StateFolder
     run_id: str
@@ -87,11 +87,11 @@ class Tonight:
         reason: str,
         champion: int | None,
         *,
-        judgement: Judgement | RankingJudgement | None = None,
+        judgement: ChampionComparison | RankingComparison | None = None,
         registered: int | None = None,
-    ) -> Night:
+    ) -> NightlyResult:
         """Return the result of the nightly run."""
-        return Night(
+        return NightlyResult(
             outcome=outcome,
             day=self.plan.held_out,
             reason=reason,
@@ -106,60 +106,60 @@ class Tonight:
         """Return the file with the bootstrap gains of a comparison."""
         return self.state.directory / f"{name}.npy"
 
-    def draw(self, name: str, judgement: Judgement | RankingJudgement, outcome: Outcome) -> None:
+    def draw(self, name: str, judgement: ChampionComparison | RankingComparison, outcome: Outcome) -> None:
         """Plot a comparison with the outcome of the nightly run, and log the plot to the MLflow run."""
         gains = self.gains_file(name)
         if gains.exists():  # an earlier version of the project stored no such file
-            picture = draw_judgement(judgement, np.load(gains), gains.with_suffix(".png"), outcome)
+            picture = draw_comparison(judgement, np.load(gains), gains.with_suffix(".png"), outcome)
             log_pictures(self.run_id, [picture])
 
 
-def challenge(tonight: Tonight, champion: Champion) -> Night:
+def challenge(context: NightlyContext, champion: Champion) -> NightlyResult:
     """Train a challenger on the days that the champion was not trained on, and compare both on the evaluation day."""
-    request, plan = tonight.request, tonight.plan
+    request, plan = context.request, context.plan
     days = [day for day in plan.training if request.days.relearn or day not in champion.learned]
-    log_plan(tonight.run_id, request.registered_name, plan, days)
-    check_same_log(champion, tonight.logs[plan.held_out].schema, request.registered_name)
+    log_plan(context.run_id, request.registered_name, plan, days)
+    check_same_log(champion, context.logs[plan.held_out].schema, request.registered_name)
     reason = why_nothing_new(plan, champion, days)
     if reason and plan.held_out in champion.learned:
-        return tonight.ends("nothing new", reason, champion.version.version)
-    check = _check_promise(tonight, champion)
-    night, winner, dataset = _score_alone(tonight, champion, reason) if reason else _contest(tonight, champion, days)
+        return context.ends("nothing new", reason, champion.version.version)
+    check = _check_promise(context, champion)
+    night, winner, dataset = _score_alone(context, champion, reason) if reason else _contest(context, champion, days)
     if request.challenger.learn_last_day and night.outcome != "rolled back":
-        night = _learn_evaluated_day(tonight, winner, night)
+        night = _learn_evaluated_day(context, winner, night)
     if dataset is not None:
         forget(dataset)
     return night if check is None else night.model_copy(update={"findings": (*night.findings, check.finding)})
 
 
-def _score_alone(tonight: Tonight, champion: Champion, reason: str) -> tuple[Night, Champion, None]:
+def _score_alone(context: NightlyContext, champion: Champion, reason: str) -> tuple[NightlyResult, Champion, None]:
     """Evaluate the champion on the evaluation day without training a challenger; return values as `_contest` does."""
-    night = tonight.ends("nothing new", reason, champion.version.version)
-    day, files = tonight.plan.held_out, champion.files
-    judgement = judge_challenger(tonight.request, tonight.logs[day], files, files, tonight.gains_file("alone"))
+    night = context.ends("nothing new", reason, champion.version.version)
+    day, files = context.plan.held_out, champion.files
+    judgement = evaluate_challenger(context.request, context.logs[day], files, files, context.gains_file("alone"))
     rate = judgement.base_rate or 0.0
-    degradation = degradation_of(judgement, champion.version, tonight.run_id, day, base_rate=rate)
-    night = respond(night, degradation, champion.version.name, tonight.request.promotion.when_broken)
+    degradation = degradation_of(judgement, champion.version, context.run_id, day, base_rate=rate)
+    night = respond(night, degradation, champion.version.name, context.request.promotion.when_broken)
     return night, champion, None
 
 
-def _check_promise(tonight: Tonight, champion: Champion) -> DayCheck | None:
+def _check_promise(context: NightlyContext, champion: Champion) -> DayCheck | None:
     """Check once if the champion keeps its promised quality on the day; tag the version and report a broken promise."""
-    check = tonight.state.recall("promise", DayCheck)
+    check = context.state.recall("promise", DayCheck)
     if check is None:
-        day, request = tonight.plan.held_out, tonight.request
-        check = check_day(champion.version, champion.files, tonight.logs[day], day, seed=request.seed)
+        day, request = context.plan.held_out, context.request
+        check = check_day(champion.version, champion.files, context.logs[day], day, seed=request.seed)
         if check is None:
             return None
         tag_version(champion.version, {f"{PREFIX}last_check": check.words})
-        open_run(tonight.run_id).log_metrics(check.metrics)
-        tonight.state.remember("promise", check)
+        open_run(context.run_id).log_metrics(check.metrics)
+        context.state.remember("promise", check)
         if check.is_broken:
             announce("promise-broken", request.registered_name, check.version, check.words)
     return check
 
 
-def why_nothing_new(plan: NightPlan, champion: Champion, new: Sequence[date]) -> str | None:
+def why_nothing_new(plan: NightlyPlan, champion: Champion, new: Sequence[date]) -> str | None:
     """Return the reason why no challenger is trained, in one sentence; None if a challenger can be trained.
 
     Args:
@@ -169,46 +169,48 @@ def why_nothing_new(plan: NightPlan, champion: Champion, new: Sequence[date]) ->
     """
     number = champion.version.version
     if plan.held_out in champion.learned:
-        return f"Version {number} has learned {plan.held_out}, so it cannot be judged on that day and stays."
+        return f"Version {number} has learned {plan.held_out}, so it cannot be evaluated on that day and stays."
     if not new:
         return f"Version {number} has learned every usable day before {plan.held_out}, so it stays."
     return None
 
 
-def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tuple[Night, Champion, Dataset]:
+def _contest(
+    context: NightlyContext, champion: Champion, days: Sequence[date]
+) -> tuple[NightlyResult, Champion, Dataset]:
     """Train a challenger, compare it, and promote it if it is better; return result, new champion and data set."""
-    logs, held_out = tonight.logs, tonight.plan.held_out
+    logs, held_out = context.logs, context.plan.held_out
     origin = choose_origin(champion, logs[days[-1]])
     dataset = ingest_days(
-        tonight.request, [*(logs[day] for day in days), logs[held_out]], held_out=held_out, base=champion.files
+        context.request, [*(logs[day] for day in days), logs[held_out]], held_out=held_out, base=champion.files
     )
     params = data_params(dataset)
-    open_run(tonight.run_id).log_params(params)
-    tonight.notes.data = data_key(params)
+    open_run(context.run_id).log_params(params)
+    context.notes.data = data_key(params)
     trained = _train(
-        tonight, dataset, champion.files, origin, name="challenger", epochs=tonight.request.challenger.nightly_epochs
+        context, dataset, champion.files, origin, name="challenger", epochs=context.request.challenger.nightly_epochs
     )
-    record_trainings(tonight.notes, [trained])
-    tonight.notes.auc = trained.validation.auc
+    record_trainings(context.notes, [trained])
+    context.notes.auc = trained.validation.auc
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
-    judgement = _compare(tonight, "judgement", champion.files, files)
+    judgement = _compare(context, "judgement", champion.files, files)
     degradation = degradation_of(
-        judgement, champion.version, tonight.run_id, held_out, base_rate=dataset.splits["test"].base_rate
+        judgement, champion.version, context.run_id, held_out, base_rate=dataset.splits["test"].base_rate
     )
-    obstacle = _obstacle(tonight, champion, judgement, trained, dataset)
+    obstacle = _obstacle(context, champion, judgement, trained, dataset)
     outcome: Outcome = "promoted" if obstacle is None else "kept"
     if obstacle is not None:
-        night = tonight.ends(outcome, obstacle, champion.version.version, judgement=judgement)
-        night = respond(night, degradation, champion.version.name, tonight.request.promotion.when_broken)
-        tonight.draw("judgement", judgement, night.outcome)
+        night = context.ends(outcome, obstacle, champion.version.version, judgement=judgement)
+        night = respond(night, degradation, champion.version.name, context.request.promotion.when_broken)
+        context.draw("judgement", judgement, night.outcome)
         return night, champion, dataset
-    tonight.draw("judgement", judgement, outcome)
+    context.draw("judgement", judgement, outcome)
     learned = sorted({*champion.learned, *days})
     registered = register(
-        tonight.run_id,
+        context.run_id,
         dataset,
         trained.directory,
-        tonight.request.registered_name,
+        context.request.registered_name,
         metrics=_figures(trained, judgement),
         tags={**carried(champion.version.tags), **version_tags(learned, origin.hyperparameters)},
     )
@@ -216,38 +218,38 @@ def _contest(tonight: Tonight, champion: Champion, days: Sequence[date]) -> tupl
     reason = (
         f"Version {registered.version} replaces version {champion.version.version}: {judgement.explain()}{overtaken}"
     )
-    version = record_version(tonight, registered, tonight.run_id, reason)
-    keep_increment(tonight.run_id, registered.name, registered.version, since=champion.version.version)
-    night = tonight.ends(outcome, reason, registered.version, judgement=judgement, registered=registered.version)
-    night = respond(night, degradation, registered.name, tonight.request.promotion.when_broken)
+    version = record_version(context, registered, context.run_id, reason)
+    keep_increment(context.run_id, registered.name, registered.version, since=champion.version.version)
+    night = context.ends(outcome, reason, registered.version, judgement=judgement, registered=registered.version)
+    night = respond(night, degradation, registered.name, context.request.promotion.when_broken)
     return night, Champion(version, files, frozenset(learned)), dataset
 
 
 def _obstacle(
-    tonight: Tonight, champion: Champion, judgement: Judgement, trained: TrainedModel, dataset: Dataset
+    context: NightlyContext, champion: Champion, judgement: ChampionComparison, trained: TrainedModel, dataset: Dataset
 ) -> str | None:
     """Return the reason why the challenger does not replace the champion, in one sentence; None if it does."""
-    number, limits = champion.version.version, tonight.request.limits
-    if not judgement.is_better and not _has_overtaken(tonight, judgement, trained, dataset):
+    number, limits = champion.version.version, context.request.limits
+    if not judgement.is_better and not _has_overtaken(context, judgement, trained, dataset):
         return f"Version {number} stays the champion: {judgement.explain()}"
     if misses(limits, trained.validation.auc):
         return (
             f"Version {number} stays the champion: the challenger is better, but has AUC {trained.validation.auc:.4f} "
             f"on validation, below --min-auc {limits.min_auc:g}."
         )
-    doubt = _doubt(tonight, trained, dataset)
+    doubt = _doubt(context, trained, dataset)
     if doubt is not None:
         return (
             f"Version {number} stays the champion: the challenger is better, but {doubt}; with --promote always it "
             "would take the place."
         )
-    return changed_meanwhile(tonight, number)
+    return changed_meanwhile(context, number)
 
 
-def changed_meanwhile(tonight: Tonight, number: int) -> str | None:
+def changed_meanwhile(context: NightlyContext, number: int) -> str | None:
     """Return a sentence if the champion was replaced since the nightly run began; None otherwise."""
-    now = champion_of(tonight.request.registered_name)
-    ours = version_of_run(tonight.request.registered_name, tonight.run_id)
+    now = champion_of(context.request.registered_name)
+    ours = version_of_run(context.request.registered_name, context.run_id)
     if now is None or now.version not in {number, ours.version if ours else number}:
         return (
             f"The challenger is better than version {number}, but another champion was chosen meanwhile "
@@ -256,42 +258,44 @@ def changed_meanwhile(tonight: Tonight, number: int) -> str | None:
     return None
 
 
-def _has_overtaken(tonight: Tonight, judgement: Judgement, trained: TrainedModel, dataset: Dataset) -> bool:
+def _has_overtaken(
+    context: NightlyContext, judgement: ChampionComparison, trained: TrainedModel, dataset: Dataset
+) -> bool:
     """Return True if the champion is no better than the base rate of the day, but the challenger is.
 
     After a drift the improvement may be too small or too uncertain for the required margin. A champion that is worse
     than a constant prediction is replaced even then.
     """
-    may_replace = tonight.request.promotion.when_broken == WhenBroken.PROMOTE
+    may_replace = context.request.promotion.when_broken == WhenBroken.PROMOTE
     if not may_replace or not judgement.is_overtaken(dataset.splits["test"].base_rate):
         return False
     execution = execution_of(trained.placement)
-    return doubt_of(quality_of_files(trained.directory, dataset, execution, seed=tonight.request.seed)) is None
+    return doubt_of(quality_of_files(trained.directory, dataset, execution, seed=context.request.seed)) is None
 
 
-def _doubt(tonight: Tonight, trained: TrainedModel, dataset: Dataset) -> str | None:
+def _doubt(context: NightlyContext, trained: TrainedModel, dataset: Dataset) -> str | None:
     """Return the reason why a challenger may be no better than the base rate of its test rows; None if it is better."""
-    if tonight.request.promotion.promote == Promote.ALWAYS:
+    if context.request.promotion.promote == Promote.ALWAYS:
         return None
     execution = execution_of(trained.placement)
-    return doubt_of(quality_of_files(trained.directory, dataset, execution, seed=tonight.request.seed))
+    return doubt_of(quality_of_files(trained.directory, dataset, execution, seed=context.request.seed))
 
 
-def _learn_evaluated_day(tonight: Tonight, winner: Champion, night: Night) -> Night:
+def _learn_evaluated_day(context: NightlyContext, winner: Champion, night: NightlyResult) -> NightlyResult:
     """Train the winner on the evaluation day too, compare on a held-out part of the day, and register it if better."""
-    day = tonight.plan.held_out
-    log = tonight.logs[day]
-    dataset = ingest_days(tonight.request, [log], held_out=None, base=winner.files)
+    day = context.plan.held_out
+    log = context.logs[day]
+    dataset = ingest_days(context.request, [log], held_out=None, base=winner.files)
     origin = choose_origin(winner, log)
-    tonight.notes.beside = (LAST_DAY,)
-    trained = _train(tonight, dataset, winner.files, origin, name=LAST_DAY, epochs=1)
+    context.notes.beside = (LAST_DAY,)
+    trained = _train(context, dataset, winner.files, origin, name=LAST_DAY, epochs=1)
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
-    judgement = _compare(tonight, "last-day", winner.files, files, only_kept_back=True)
-    doubt = _doubt(tonight, trained, dataset) if judgement.is_better else None
-    tonight.draw("last-day", judgement, "promoted" if judgement.is_better and doubt is None else "kept")
+    judgement = _compare(context, "last-day", winner.files, files, only_kept_back=True)
+    doubt = _doubt(context, trained, dataset) if judgement.is_better else None
+    context.draw("last-day", judgement, "promoted" if judgement.is_better and doubt is None else "kept")
     if not judgement.is_better or doubt is not None:
         words = judgement.explain() if doubt is None else f"{doubt}."
-        reason = f"{night.reason} The judged day was learned too, to no gain: {words}"
+        reason = f"{night.reason} Training on the evaluation day brought no gain: {words}"
         forget(dataset)
         return night.model_copy(update={"reason": reason})
     assert trained.run_id is not None, "a night's training runs are tracked"
@@ -299,7 +303,7 @@ def _learn_evaluated_day(tonight: Tonight, winner: Champion, night: Night) -> Ni
         trained.run_id,
         dataset,
         trained.directory,
-        tonight.request.registered_name,
+        context.request.registered_name,
         metrics=_figures(trained, judgement),
         tags={
             **carried(winner.version.tags),
@@ -309,7 +313,7 @@ def _learn_evaluated_day(tonight: Tonight, winner: Champion, night: Night) -> Ni
     replaces = f"Version {registered.version}, which has learned {day} too, replaces it"
     reason = f"{night.reason} {replaces}: {judgement.explain()}"
     open_run(trained.run_id).log_metrics(judgement.headline())
-    record_version(tonight, registered, trained.run_id, reason)
+    record_version(context, registered, trained.run_id, reason)
     keep_increment(trained.run_id, registered.name, registered.version, since=winner.version.version)
     forget(dataset)
     figures = {"reason": reason, "champion": registered.version, "registered": registered.version}
@@ -317,10 +321,10 @@ def _learn_evaluated_day(tonight: Tonight, winner: Champion, night: Night) -> Ni
 
 
 def _train(
-    tonight: Tonight, dataset: Dataset, start: ModelFiles, origin: Origin, *, name: str, epochs: int
+    context: NightlyContext, dataset: Dataset, start: ModelFiles, origin: Origin, *, name: str, epochs: int
 ) -> TrainedModel:
     """Train from `start` with the placement of the night's first training run; resume an interrupted training run."""
-    request, state, run_id = tonight.request, tonight.state, tonight.run_id
+    request, state, run_id = context.request, context.state, context.run_id
     warm_start = warm_start_from(start, origin.member, dataset)
     known = sum(len(one.now) for one in warm_start.rows.values())
     if not known:
@@ -330,7 +334,7 @@ def _train(
             "trains it."
         )
     open_run(run_id).set_tags({f"nightly.{name}_origin": origin.explain(known, sum(dataset.features.table_rows))})
-    with placed(tonight, dataset, request.one_training()) as (decision, profile):
+    with placed(context, dataset, request.one_training()) as (decision, profile):
         placement = decision.placement
         if decision.tier_miss_rate is not None:  # was predicted for the requested model, not for the champion's model
             shortfall = TABLES_IN_FILES.load("expected_miss_rate")(placement, dataset, origin.spec, epochs=epochs)
@@ -348,26 +352,28 @@ def _train(
             state.directory / name,
             name=name,
             parent_run_id=run_id,
-            should_stop=tonight.stop.also(exploration_limit(tonight.stop.clock, decision, span=name)).check,
+            should_stop=context.stop.also(exploration_limit(context.stop.clock, decision, span=name)).check,
             expected=expect(dataset, origin.spec, placement, profile, decision.observations),
         )
 
 
 @contextmanager
-def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Iterator[tuple[Decision, HardwareProfile]]:
+def placed(
+    context: NightlyContext, dataset: Dataset, request: NightlyRequest
+) -> Iterator[tuple[Decision, HardwareProfile]]:
     """Reserve the accelerator of tonight's training runs in the block; the first run determines the placement.
 
     Yields:
         Decision and profile of the accelerator.
     """
-    decision, profiles = tonight.state.recall("decision", Decision), profile_hardware()
+    decision, profiles = context.state.recall("decision", Decision), profile_hardware()
     with reserve_for_flow(profiles, decision=decision) as held:
         if decision is None:
             decision = select(dataset, request, held.of(profiles))
-            tonight.state.remember("decision", decision)
-        tonight.notes.decision = decision
+            context.state.remember("decision", decision)
+        context.notes.decision = decision
         held.keep(decision.placement)
-        log_decision(tonight.run_id, decision)
+        log_decision(context.run_id, decision)
         placement = decision.placement
         profile = next(one for one in profiles if one.accelerator.name == placement.accelerator)
         with limited(placement.accelerator, placement.power_limit_watts):
@@ -375,27 +381,29 @@ def placed(tonight: Tonight, dataset: Dataset, request: NightlyRequest) -> Itera
 
 
 def _compare(
-    tonight: Tonight, name: str, champion: ModelFiles, challenger: ModelFiles, *, only_kept_back: bool = False
-) -> Judgement:
+    context: NightlyContext, name: str, champion: ModelFiles, challenger: ModelFiles, *, only_kept_back: bool = False
+) -> ChampionComparison:
     """Compare both models on the evaluation day; a resumed nightly run returns its stored comparison."""
-    judgement = tonight.state.recall(name, Judgement)
+    judgement = context.state.recall(name, ChampionComparison)
     if judgement is None:
-        log, gains = tonight.logs[tonight.plan.held_out], tonight.gains_file(name)
-        judgement = judge_challenger(tonight.request, log, champion, challenger, gains, only_kept_back=only_kept_back)
-        log_judgement(tonight.run_id, name, judgement)
-        tonight.state.remember(name, judgement)
+        log, gains = context.logs[context.plan.held_out], context.gains_file(name)
+        judgement = evaluate_challenger(
+            context.request, log, champion, challenger, gains, only_kept_back=only_kept_back
+        )
+        log_comparison(context.run_id, name, judgement)
+        context.state.remember(name, judgement)
     return judgement
 
 
-def record_version(tonight: Tonight, registered: RegisteredModel, run_id: str, reason: str) -> Version:
+def record_version(context: NightlyContext, registered: RegisteredModel, run_id: str, reason: str) -> Version:
     """Write the reason of the registration to the description of the model version."""
     version = version_of_run(registered.name, run_id)
     assert version is not None, "it was registered a moment ago"
-    tag_version(version, {"nightly.day": tonight.plan.held_out.isoformat()}, note=reason)
+    tag_version(version, {"nightly.day": context.plan.held_out.isoformat()}, note=reason)
     return version
 
 
-def _figures(trained: TrainedModel, judgement: Judgement) -> dict[str, float]:
+def _figures(trained: TrainedModel, judgement: ChampionComparison) -> dict[str, float]:
     """Return the metrics of a model version for MLflow."""
     quality = {name: float(value) for name, value in quality_metrics(trained.validation).items()}
     rmse = judgement.challenger_rmse

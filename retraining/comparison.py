@@ -9,7 +9,7 @@ from shunter.ingestion.sources.days import DayLog, DaysSource
 from shunter.retraining.losses import Keep, number_of, scores_of
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.statistics.bootstrap import resampled_block_means
-from shunter.tracking.registry.judgement import Judgement, compare_losses
+from shunter.tracking.registry.champion_comparison import ChampionComparison, compare_losses
 from shunter.tracking.registry.versions import ModelFiles
 
 
@@ -20,7 +20,7 @@ def compare(
     challenger: ModelFiles,
     *,
     only_kept_back: bool = False,
-) -> tuple[Judgement, NDArray[np.float64]]:
+) -> tuple[ChampionComparison, NDArray[np.float64]]:
     """Score a day with both models, and compare their losses.
 
     Args:

@@ -9,12 +9,12 @@ from shunter.ingestion.sources.days import DayLog
 from shunter.retraining.day_files import find_days
 from shunter.retraining.inspection import inspect_days
 from shunter.retraining.nightly_request import NightlyRequest
-from shunter.retraining.plan import NightPlan, plan_night, window
+from shunter.retraining.plan import NightlyPlan, plan_nightly_run, window
 
 
 def choose_days(
     request: NightlyRequest, newest: date, kept: Path, missing_before: Sequence[date] = ()
-) -> tuple[NightPlan, dict[date, DayLog]]:
+) -> tuple[NightlyPlan, dict[date, DayLog]]:
     """Find and inspect the days, and choose the training days and the evaluation day.
 
     Raises:
@@ -28,7 +28,7 @@ def choose_days(
     if found.undated:
         text = f"{len(found.undated)} files bear no date and were passed over, such as {found.undated[0]}."
         inspected.report(None, "undated", text)
-    plan = plan_night(
+    plan = plan_nightly_run(
         inspected.figures, [*early, *inspected.findings], request, newest, missing_before=set(missing_before)
     )
     return plan, inspected.logs

@@ -9,10 +9,10 @@ from shunter.errors import RequestError
 from shunter.frozen import Frozen
 from shunter.retraining.findings import Finding
 from shunter.retraining.nightly_request import WhenBroken
-from shunter.retraining.nights import Night, nights_of
+from shunter.retraining.nightly_runs import NightlyResult, nightly_runs_of
 from shunter.tasks.events import announce
-from shunter.tracking.registry.judgement import Judgement
-from shunter.tracking.registry.ranker_comparison import RankingJudgement
+from shunter.tracking.registry.champion_comparison import ChampionComparison
+from shunter.tracking.registry.ranker_comparison import RankingComparison
 from shunter.tracking.registry.versions import Version, roll_back
 from shunter.tracking.runs import open_run
 
@@ -84,7 +84,7 @@ class RankingDegradation(Frozen):
 
 
 def find_degradation(
-    judgement: Judgement, version: int, day: date, base_rate: float, past: Sequence[float]
+    judgement: ChampionComparison, version: int, day: date, base_rate: float, past: Sequence[float]
 ) -> Degradation | None:
     """Return the degradation of the champion; None if it is as good as usual, and better than the base rate.
 
@@ -108,7 +108,7 @@ def find_degradation(
 
 
 def degradation_of(
-    judgement: Judgement, champion: Version, run_id: str, day: date, *, base_rate: float
+    judgement: ChampionComparison, champion: Version, run_id: str, day: date, *, base_rate: float
 ) -> Degradation | None:
     """Log the NE of the champion on the evaluation day, and return its degradation compared with past nightly runs.
 
@@ -116,14 +116,14 @@ def degradation_of(
         TrackingError: The store fails.
     """
     metric = CHAMPION_NE if judgement.constant_loss is None else CHAMPION_RELATIVE_LOSS
-    past = [run.metrics[metric] for run in nights_of(champion.name) if metric in run.metrics]
+    past = [run.metrics[metric] for run in nightly_runs_of(champion.name) if metric in run.metrics]
     if isfinite(ne := judgement.champion_ne(base_rate)):
         open_run(run_id).log_figures("degradation", {metric: ne})
     return find_degradation(judgement, champion.version, day, base_rate, past)
 
 
 def find_ranking_degradation(
-    judgement: RankingJudgement, version: int, day: date, past: Sequence[float]
+    judgement: RankingComparison, version: int, day: date, past: Sequence[float]
 ) -> RankingDegradation | None:
     """Return the degradation of a ranking champion; None if it is as good as usual, or with too few past nights.
 
@@ -140,19 +140,19 @@ def find_ranking_degradation(
     return RankingDegradation(version=version, day=day, ndcg20=found, usual=usual) if found < usual else None
 
 
-def ranking_degradation_of(judgement: RankingJudgement, champion: Version, day: date) -> RankingDegradation | None:
+def ranking_degradation_of(judgement: RankingComparison, champion: Version, day: date) -> RankingDegradation | None:
     """Return the degradation of a ranking champion compared with past nightly runs.
 
     Raises:
         TrackingError: The store fails.
     """
-    past = [run.metrics[CHAMPION_NDCG] for run in nights_of(champion.name) if CHAMPION_NDCG in run.metrics]
+    past = [run.metrics[CHAMPION_NDCG] for run in nightly_runs_of(champion.name) if CHAMPION_NDCG in run.metrics]
     return find_ranking_degradation(judgement, champion.version, day, past)
 
 
 def respond(
-    night: Night, degradation: Degradation | RankingDegradation | None, name: str, when_broken: WhenBroken
-) -> Night:
+    night: NightlyResult, degradation: Degradation | RankingDegradation | None, name: str, when_broken: WhenBroken
+) -> NightlyResult:
     """Add the finding of a degraded champion to the result, report it and, if requested, roll the champion back.
 
     Raises:

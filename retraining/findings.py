@@ -44,8 +44,8 @@ def base_rate_finding(figures: DayFigures, usual: float, limits: DriftLimits) ->
         if labels and labels[0] < labels[-1]:
             return None
         sentence = (
-            f"Every label of {figures.day} is equal: the day is excluded, neither learned nor judged on. Check the "
-            f"column {figures.number}."
+            f"Every label of {figures.day} is equal: the day is excluded, not used for training or evaluation. Check "
+            f"the column {figures.number}."
         )
         return Finding(day=figures.day, kind="base rate", words=sentence, column=figures.number)
     rate, ratio = figures.base_rate, limits.max_base_rate_ratio
@@ -56,7 +56,7 @@ def base_rate_finding(figures: DayFigures, usual: float, limits: DriftLimits) ->
         return None
     sentence = (
         f"Of {figures.day} {rate:.2%} of the labels are positive, of the median day {usual:.2%}: the day is excluded, "
-        f"neither learned nor judged on, until most days are like it or --max-base-rate-ratio allows it."
+        f"not used for training or evaluation until most days are like it or --max-base-rate-ratio allows it."
     )
     return Finding(day=figures.day, kind="base rate", words=sentence)
 

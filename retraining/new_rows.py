@@ -20,13 +20,13 @@ from shunter.ingestion.encoding.times import moments, see
 from shunter.ingestion.schema import Schema, read_schema
 from shunter.ingestion.time_format import UNITS, TimeReading
 from shunter.retraining.nightly_request import NightlyRequest
-from shunter.retraining.nights import Night
+from shunter.retraining.nightly_runs import NightlyResult
 from shunter.settings import Settings
 
 MICROSECONDS = 1e6
 
 
-def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[str, Any]) -> Night:
+def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[str, Any]) -> NightlyResult:
     """Add rows to the days of a registered model, and start a nightly run that evaluates on the newest of these days.
 
     The same rows are added only once, so that the same call resumes an interrupted nightly run.

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from shunter.retraining.nights import Night
+from shunter.retraining.nightly_runs import NightlyResult
 from shunter.tracking.tree import RunTree
 
 NIGHT = "config/night.json"
@@ -10,7 +10,7 @@ NIGHT = "config/night.json"
 
 def night(tree: RunTree) -> dict[str, Any]:
     """Return outcome, findings, and metrics of both models on the evaluation day."""
-    found = Night.model_validate_json(tree.artifacts[NIGHT])
+    found = NightlyResult.model_validate_json(tree.artifacts[NIGHT])
     judgement = found.judgement
     return {
         "day": found.day,
@@ -22,7 +22,7 @@ def night(tree: RunTree) -> dict[str, Any]:
     }
 
 
-def sides_table(night: Night) -> str:
+def sides_table(night: NightlyResult) -> str:
     """Return the metrics of both models on the evaluation day as a Markdown table; empty without a comparison."""
     sides = [] if night.judgement is None else night.judgement.sides()
     if not sides:

@@ -8,7 +8,7 @@ from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.start import start
 from shunter.flows.command.terminal import AGAIN, one_sentence_errors, print_json, print_line, print_run
 from shunter.retraining.nightly_request import NightlyRequest
-from shunter.retraining.nights import Night
+from shunter.retraining.nightly_runs import NightlyResult
 
 
 @with_options(NightlyRequest, AS_JSON)
@@ -29,7 +29,7 @@ def nightly(**options: Any) -> None:
         check_degradation(night)
 
 
-def check_degradation(night: Night) -> None:
+def check_degradation(night: NightlyResult) -> None:
     """Raise `DegradedModelError` if a degraded champion stays in use, so that the command ends with its exit code."""
     for finding in night.findings:
         if night.is_degraded and finding.kind == "degraded":

@@ -20,23 +20,23 @@ from shunter.model_families import is_ranking
 from shunter.process_age import seconds_before_run
 from shunter.requests import shown
 from shunter.requests.loggers import check_loggers
-from shunter.retraining.challenger import Tonight, challenge
+from shunter.retraining.challenger import NightlyContext, challenge
 from shunter.retraining.champion import open_champion, version_tags
 from shunter.retraining.night_section import sides_table
 from shunter.retraining.nightly_request import NightlyRequest
-from shunter.retraining.nightly_steps import choose_days, ingest_days, publish_pages
-from shunter.retraining.nights import (
-    Night,
-    judged,
-    judged_later,
-    log_night,
+from shunter.retraining.nightly_runs import (
+    NightlyResult,
+    latest_evaluated_day_after,
+    log_nightly_result,
     log_plan,
     missing_days,
-    nights_of,
+    nightly_runs_of,
+    run_of_day,
     with_former_name,
 )
-from shunter.retraining.plan import NightPlan, yesterday
-from shunter.retraining.ranker_challenger import challenge_ranker, check_night_of_rankers
+from shunter.retraining.nightly_steps import choose_days, ingest_days, publish_pages
+from shunter.retraining.plan import NightlyPlan, yesterday
+from shunter.retraining.ranker_challenger import challenge_ranker, check_ranking_request
 from shunter.retraining.trend import LABELS
 from shunter.settings import Settings
 from shunter.tasks.events import announce
@@ -56,7 +56,7 @@ from shunter.tracking.reports import log_request
 from shunter.tracking.runs import INTERRUPTED, closing, finish, open_run, start_run
 
 
-class NightIdentity(BaseModel):
+class NightlyRunState(BaseModel):
     """State from which an interrupted nightly run resumes.
 
     Attributes:
@@ -71,32 +71,32 @@ class NightIdentity(BaseModel):
 
 
 @flow(name="nightly", flow_run_name=named_by("register_as", "data"), on_failure=[notify], on_crashed=[notify])
-def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = NightlyRequest()) -> Night:
+def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = NightlyRequest()) -> NightlyResult:
     """Train a challenger on the newest days, and promote it only if it beats the champion on a later day.
 
     Args:
-        request: Where the days are, how they are judged, and the limits of the training.
+        request: Where the days are, how models are evaluated, and the limits of the training.
     """
     request = with_former_name(request)
     if is_ranking(request.model):
-        check_night_of_rankers(request)
+        check_ranking_request(request)
     check_loggers(request.log_to)
     check_model_key()
     clock = StepClock(seconds_before_run())
     newest = request.days.day or yesterday(datetime.now(UTC), request.days.zone)
     home = Settings().nights_directory / request.registered_name
     with StateFolder(home / "state", "night", lock=home / "lock") as state:
-        nights = nights_of(request.registered_name)
+        nights = nightly_runs_of(request.registered_name)
         plan, logs = choose_days(request, newest, home / "days", sorted(missing_days(nights)))
-        earlier = judged(nights, plan.held_out)
-        later = None if request.days.day else judged_later(nights, plan.held_out)
+        earlier = run_of_day(nights, plan.held_out)
+        later = None if request.days.day else latest_evaluated_day_after(nights, plan.held_out)
         if earlier:
-            reason = f"{plan.held_out} is the newest usable day and was judged on before, so nothing has changed."
+            reason = f"{plan.held_out} is the newest usable day and was the evaluation day before: nothing has changed."
             night = _unchanged(request, plan, earlier.run_id, reason)
         elif later:
             reason = (
-                f"By the clock {plan.held_out} is the newest usable day, yet {later} was judged on already, so nothing "
-                "has changed: check the clock, or name the day."
+                f"By the clock {plan.held_out} is the newest usable day, but {later} was an evaluation day already, so "
+                "nothing has changed: check the clock, or name the day."
             )
             night = _unchanged(request, plan, nights[0].run_id, reason)
         else:
@@ -108,10 +108,10 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
     return night
 
 
-def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: str) -> Night:
+def _unchanged(request: NightlyRequest, plan: NightlyPlan, run_id: str, reason: str) -> NightlyResult:
     """Return the result of a nightly run that changes nothing, because the day or a later day was evaluated before."""
     champion = champion_of(request.registered_name)
-    return Night(
+    return NightlyResult(
         outcome="already judged",
         day=plan.held_out,
         reason=reason,
@@ -122,8 +122,8 @@ def _unchanged(request: NightlyRequest, plan: NightPlan, run_id: str, reason: st
 
 
 def _night(
-    request: NightlyRequest, plan: NightPlan, logs: Mapping[date, DayLog], state: StateFolder, clock: StepClock
-) -> Night:
+    request: NightlyRequest, plan: NightlyPlan, logs: Mapping[date, DayLog], state: StateFolder, clock: StepClock
+) -> NightlyResult:
     """Train a challenger, compare it with the champion, and promote it if it is better, in one MLflow run."""
     identity = _begin(request, plan, state)
     with (
@@ -134,25 +134,25 @@ def _night(
         recorded_run(identity.run_id, "nightly", request, spent=spent) as notes,
     ):
         stop = StopConditions(clock.command, (spent.budget(charged(request)).exhausted,))
-        tonight = Tonight(request, plan, logs, state, identity.run_id, stop, notes)
+        context = NightlyContext(request, plan, logs, state, identity.run_id, stop, notes)
         if identity.champion is None:
-            night = _first_night(tonight)
+            night = _first_night(context)
         else:
             version = version_by_number(request.registered_name, identity.champion)
             champion = open_champion(version, state.directory / "champion")
-            night = (challenge_ranker if is_ranker(champion.files.model) else challenge)(tonight, champion)
+            night = (challenge_ranker if is_ranker(champion.files.model) else challenge)(context, champion)
         run = open_run(identity.run_id)
         start = {"start": spent.start} if spent.start else {}
         run.log_power(spent.total)
         run.log_command(clock.command.wall_seconds, {**start, "work": spent.total})
-        log_night(night)
+        log_nightly_result(night)
     return night
 
 
-def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> NightIdentity:
+def _begin(request: NightlyRequest, plan: NightlyPlan, state: StateFolder) -> NightlyRunState:
     """Resume an interrupted nightly run, or begin a new one if the day or the champion has changed since."""
     name = request.registered_name
-    found, champion = state.recall("identity", NightIdentity), champion_of(name)
+    found, champion = state.recall("identity", NightlyRunState), champion_of(name)
     current = champion.version if champion else None
     if found is not None:
         registered = version_of_run(name, found.run_id)
@@ -164,18 +164,18 @@ def _begin(request: NightlyRequest, plan: NightPlan, state: StateFolder) -> Nigh
     run_id = start_run(
         f"{name} {plan.held_out}", "nightly", flow_run_id=flow_run.get_id(), run_id=found.run_id if found else None
     )
-    identity = NightIdentity(run_id=run_id, day=plan.held_out, champion=found.champion if found else current)
+    identity = NightlyRunState(run_id=run_id, day=plan.held_out, champion=found.champion if found else current)
     state.remember("identity", identity)
     open_run(run_id).log_params(request_params(request))
     log_request(run_id, request, "nightly")
     return identity
 
 
-def _first_night(tonight: Tonight) -> Night:
+def _first_night(context: NightlyContext) -> NightlyResult:
     """Run a full training if there is no champion; its model is tested on the newest day and becomes the champion."""
-    request, plan, run_id = tonight.request, tonight.plan, tonight.run_id
+    request, plan, run_id = context.request, context.plan, context.run_id
     log_plan(run_id, request.registered_name, plan, plan.training)
-    days = [tonight.logs[day] for day in (*plan.training, plan.held_out)]
+    days = [context.logs[day] for day in (*plan.training, plan.held_out)]
     dataset = ingest_days(request, days, held_out=plan.held_out, base=None)
     open_run(run_id).log_params(data_params(dataset))
     files = ",".join(str(path) for log in days for path in log.source.paths)
@@ -196,8 +196,8 @@ def _first_night(tonight: Tonight) -> Night:
     tag_version(version, version_tags(plan.training, None), note=reason)
     forget(dataset)
     if refused is not None:
-        return tonight.ends("not promoted", reason, None, registered=version.version)
-    return tonight.ends("first champion", reason, version.version, registered=version.version)
+        return context.ends("not promoted", reason, None, registered=version.version)
+    return context.ends("first champion", reason, version.version, registered=version.version)
 
 
 def quality_as_text(result: EnsembleResult | TrainedRanker) -> str:
@@ -209,7 +209,7 @@ def quality_as_text(result: EnsembleResult | TrainedRanker) -> str:
     return f"log loss {result.test.logloss:.5f}"
 
 
-def _announce(night: Night, model: str) -> None:
+def _announce(night: NightlyResult, model: str) -> None:
     """Emit the outcome as an event; the training of a first nightly run emits its own event."""
     if night.outcome == "promoted":
         announce("promoted", model, night.registered, night.reason)
@@ -217,7 +217,7 @@ def _announce(night: Night, model: str) -> None:
         announce("not-promoted", model, None, night.reason)
 
 
-def _publish(night: Night, trend: str) -> None:
+def _publish(night: NightlyResult, trend: str) -> None:
     """Publish outcome, findings, metrics of both models and the table of the newest nightly runs in the Prefect UI."""
     findings = "".join(f"\n- {plain(finding.words)}" for finding in night.findings)
     text = f"{findings}\n\n{sides_table(night)}\n\n{trend}"

@@ -13,7 +13,7 @@ from shunter.retraining.nightly_request import model_name_of
 WILD = re.compile(r"[*?\[{]")
 
 
-def prepare_nights(data: str, schema_file: str | None, directory: Path, say: Callable[[str], None]) -> str:
+def prepare_nightly_runs(data: str, schema_file: str | None, directory: Path, say: Callable[[str], None]) -> str:
     """Check the newest day, allow nightly runs to read the days, and return the name of the model to retrain.
 
     Args:

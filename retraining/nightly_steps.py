@@ -19,23 +19,23 @@ from shunter.retraining import days
 from shunter.retraining.comparison import compare
 from shunter.retraining.losses import number_of
 from shunter.retraining.nightly_request import NightlyRequest
-from shunter.retraining.plan import NightPlan
+from shunter.retraining.plan import NightlyPlan
 from shunter.retraining.trend import build_trend, trend_table
 from shunter.settings import Settings
 from shunter.tasks.ingest_progress import ingest_progress
 from shunter.tasks.recipes import check_label
-from shunter.tracking.registry.judgement import Judgement
-from shunter.tracking.registry.ranker_comparison import RankingJudgement, compare_rankers
+from shunter.tracking.registry.champion_comparison import ChampionComparison
+from shunter.tracking.registry.ranker_comparison import RankingComparison, compare_rankers
 from shunter.tracking.registry.versions import ModelFiles
 from shunter.tracking.reports import log_files
 
-__all__ = ["choose_days", "ingest_days", "judge_challenger", "judge_rankers", "publish_pages"]
+__all__ = ["choose_days", "evaluate_challenger", "evaluate_ranking_challenger", "ingest_days", "publish_pages"]
 
 
 @task(name="choose days", cache_policy=NO_CACHE)
 def choose_days(
     request: NightlyRequest, newest: date, kept: Path, missing_before: Sequence[date]
-) -> tuple[NightPlan, dict[date, DayLog]]:
+) -> tuple[NightlyPlan, dict[date, DayLog]]:
     """Find and inspect the days, choose the training days and the evaluation day, and log findings as warnings."""
     plan, logs = days.choose_days(request, newest, kept, missing_before)
     logger = get_run_logger()
@@ -90,7 +90,7 @@ def ingest_days(
 
 
 @task(name="judge", cache_policy=NO_CACHE)
-def judge_challenger(
+def evaluate_challenger(
     request: NightlyRequest,
     log: DayLog,
     champion: ModelFiles,
@@ -98,7 +98,7 @@ def judge_challenger(
     gains: Path,
     *,
     only_kept_back: bool = False,
-) -> Judgement:
+) -> ChampionComparison:
     """Compare the losses of champion and challenger on the rows of a day.
 
     The mean gains of all bootstrap resamples are written to the file `gains`. With `only_kept_back`, only those rows
@@ -111,9 +111,9 @@ def judge_challenger(
 
 
 @task(name="judge", cache_policy=NO_CACHE)
-def judge_rankers(
+def evaluate_ranking_challenger(
     request: NightlyRequest, dataset: Dataset, champion: ModelFiles, challenger: Path, gains: Path
-) -> RankingJudgement:
+) -> RankingComparison:
     """Compare the rankings of both models for the users of a day, and write the bootstrap gains to `gains`."""
     asked = request.promotion
     judgement, resampled = compare_rankers(

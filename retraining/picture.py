@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from shunter.tracking.registry.judgement import Judgement
-from shunter.tracking.registry.ranker_comparison import RankingJudgement
+from shunter.tracking.registry.champion_comparison import ChampionComparison
+from shunter.tracking.registry.ranker_comparison import RankingComparison
 
 
-def draw_judgement(
-    judgement: Judgement | RankingJudgement, gains: NDArray[np.float64], path: Path, outcome: str
+def draw_comparison(
+    judgement: ChampionComparison | RankingComparison, gains: NDArray[np.float64], path: Path, outcome: str
 ) -> Path:
     """Plot a histogram of the bootstrap gains with the required gain.
 
@@ -20,7 +20,7 @@ def draw_judgement(
         path: Path of the PNG file.
         outcome: Outcome of the nightly run, which depends on more than the comparison.
     """
-    if isinstance(judgement, RankingJudgement):
+    if isinstance(judgement, RankingComparison):
         low, count, label = judgement.gain_low, f"{judgement.users:,} users", "NDCG@20 gained by the challenger"
     else:
         what = "log loss" if judgement.constant_loss is None else "loss"
@@ -38,7 +38,7 @@ def draw_judgement(
 
 def title_of(outcome: str, count: str) -> str:
     """Return the title of the plot of a comparison."""
-    return f"Outcome: {outcome}, judged on {count}"
+    return f"Outcome: {outcome}, evaluated on {count}"
 
 
 def draw_gains(

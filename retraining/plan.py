@@ -12,7 +12,7 @@ from shunter.retraining.findings import Finding, base_rate_finding, drift_findin
 from shunter.retraining.nightly_request import NightlyRequest
 
 
-class NightPlan(Frozen):
+class NightlyPlan(Frozen):
     """Plan of one nightly run.
 
     Attributes:
@@ -55,14 +55,14 @@ def window(days: Collection[date], request: NightlyRequest, newest: date) -> tup
     return sorted(day for day in days if oldest <= day <= newest), early
 
 
-def plan_night(
+def plan_nightly_run(
     figures: Mapping[date, DayFigures],
     found: Collection[Finding],
     request: NightlyRequest,
     newest: date,
     *,
     missing_before: Collection[date] = (),
-) -> NightPlan:
+) -> NightlyPlan:
     """Choose the training days and the evaluation day.
 
     Args:
@@ -105,7 +105,7 @@ def plan_night(
     drift = drift_findings(usable[held_out], [usable[day] for day in training], request.drift)
     findings += [finding for finding in drift if finding.column is None or finding.column not in told]
     findings.sort(key=lambda finding: finding.day or date.min)
-    return NightPlan(held_out=held_out, training=training, missing=missing, findings=tuple(findings))
+    return NightlyPlan(held_out=held_out, training=training, missing=missing, findings=tuple(findings))
 
 
 def _without_broken_labels(
@@ -136,8 +136,8 @@ def _without_unfinished(
         if newest.rows >= request.drift.min_rows_share * usual:
             break
         sentence = (
-            f"{newest.day} has {newest.rows:,} rows, the median day {usual:,.0f}: it is taken for unfinished and not "
-            "judged on."
+            f"{newest.day} has {newest.rows:,} rows, the median day {usual:,.0f}: it is taken for unfinished and "
+            "not used for evaluation."
         )
         findings.append(Finding(day=newest.day, kind="unfinished", words=sentence))
         del finished[newest.day]
@@ -148,7 +148,9 @@ def _no_day(request: NightlyRequest, newest: date, findings: Collection[Finding]
     wanted = request.days.day or newest
     reason = next((finding.words for finding in findings if finding.day == wanted), f"there is no file of {wanted}")
     what = (
-        f"{wanted} cannot be judged on" if request.days.day else f"No day of {request.data} up to {newest} can be used"
+        f"{wanted} cannot be used for evaluation"
+        if request.days.day
+        else f"No day of {request.data} up to {newest} can be used"
     )
     return f"{what} ({reason.rstrip('.')}): fix the log, or name another day with --day."
 
@@ -161,8 +163,8 @@ def _missing(usable: Collection[date], first: date, newest: date) -> tuple[date,
 def _absences(missing: Collection[date], told: Collection[date | None], newest: date, held_out: date) -> list[Finding]:
     """Return a finding for each missing day that has no other finding."""
     consequences = {
-        True: f"is missing, so {held_out} is judged on in its place; it is used when it comes.",
-        False: "is missing and is used when it comes.",
+        True: f"is missing, so models are evaluated on {held_out} instead; it is used when it arrives.",
+        False: "is missing and is used when it arrives.",
     }
     return [
         Finding(day=day, kind="missing", words=f"{day} {consequences[day > held_out]}")

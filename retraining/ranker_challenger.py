@@ -21,12 +21,12 @@ from shunter.model_families import is_solved
 from shunter.planner.predict.observe import expect
 from shunter.reporting.card.ranking_baselines import RankedBaseline, evaluate_on_test
 from shunter.requests import Promote
-from shunter.retraining.challenger import Tonight, changed_meanwhile, placed, record_version, why_nothing_new
+from shunter.retraining.challenger import NightlyContext, changed_meanwhile, placed, record_version, why_nothing_new
 from shunter.retraining.champion import Champion, check_same_log, version_tags
 from shunter.retraining.degradation import ranking_degradation_of, respond
 from shunter.retraining.nightly_request import NightlyRequest
-from shunter.retraining.nightly_steps import ingest_days, judge_rankers
-from shunter.retraining.nights import Night, Outcome, log_judgement, log_plan
+from shunter.retraining.nightly_runs import NightlyResult, Outcome, log_comparison, log_plan
+from shunter.retraining.nightly_steps import evaluate_ranking_challenger, ingest_days
 from shunter.retraining.warm_start import warm_start_from
 from shunter.tasks.evidence import record_trainings
 from shunter.tasks.fusion import fused_of
@@ -36,12 +36,12 @@ from shunter.tasks.train import train_member
 from shunter.tracking.convention import data_params
 from shunter.tracking.evidence import data_key
 from shunter.tracking.ranking import ranking_metrics
-from shunter.tracking.registry.ranker_comparison import RankingJudgement
+from shunter.tracking.registry.ranker_comparison import RankingComparison
 from shunter.tracking.registry.ranker_origins import RankerOrigin, RankerOrigins, origins_of, tags_again
 from shunter.tracking.runs import open_run
 
 
-def check_night_of_rankers(request: NightlyRequest) -> None:
+def check_ranking_request(request: NightlyRequest) -> None:
     """Raise if the request has options that a graph model does not support.
 
     Raises:
@@ -56,7 +56,7 @@ def check_night_of_rankers(request: NightlyRequest) -> None:
         raise RequestError("A ranking model predicts no probability and has no such AUC: leave out --min-auc.")
 
 
-def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
+def challenge_ranker(context: NightlyContext, champion: Champion) -> NightlyResult:
     """Train a challenger with members like the champion's, and compare both on the evaluation day by NDCG@20.
 
     Raises:
@@ -64,31 +64,31 @@ def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
             data, or its hyperparameters are not recorded.
         DataError: No user that both models know has an interaction on the evaluation day.
     """
-    request, plan, number = tonight.request, tonight.plan, champion.version.version
-    check_night_of_rankers(request)
-    log_plan(tonight.run_id, request.registered_name, plan, plan.training)
-    check_same_log(champion, tonight.logs[plan.held_out].schema, request.registered_name)
+    request, plan, number = context.request, context.plan, champion.version.version
+    check_ranking_request(request)
+    log_plan(context.run_id, request.registered_name, plan, plan.training)
+    check_same_log(champion, context.logs[plan.held_out].schema, request.registered_name)
     new = [day for day in plan.training if request.days.relearn or day not in champion.learned]
     if reason := why_nothing_new(plan, champion, new):
-        return tonight.ends("nothing new", reason, number)
+        return context.ends("nothing new", reason, number)
     origins = origins_of(champion.version)
-    logs = [tonight.logs[day] for day in (*plan.training, plan.held_out)]
+    logs = [context.logs[day] for day in (*plan.training, plan.held_out)]
     dataset = ingest_days(request, logs, held_out=plan.held_out, base=champion.files)
     params = data_params(dataset)
-    open_run(tonight.run_id).log_params(params)
-    tonight.notes.data = data_key(params)
-    challenger = _train(tonight, dataset, champion, origins)
-    judgement = _compare(tonight, dataset, champion, challenger)
+    open_run(context.run_id).log_params(params)
+    context.notes.data = data_key(params)
+    challenger = _train(context, dataset, champion, origins)
+    judgement = _compare(context, dataset, champion, challenger)
     degradation = ranking_degradation_of(judgement, champion.version, plan.held_out)
-    obstacle = _obstacle(tonight, number, judgement, challenger)
+    obstacle = _obstacle(context, number, judgement, challenger)
     outcome: Outcome = "promoted" if obstacle is None else "kept"
-    tonight.draw("judgement", judgement, outcome)
+    context.draw("judgement", judgement, outcome)
     if obstacle is not None:
         forget(dataset)
-        night = tonight.ends(outcome, obstacle, number, judgement=judgement)
+        night = context.ends(outcome, obstacle, number, judgement=judgement)
         return respond(night, degradation, request.registered_name, request.promotion.when_broken)
     registered = register(
-        tonight.run_id,
+        context.run_id,
         dataset,
         challenger.directory,
         request.registered_name,
@@ -97,30 +97,30 @@ def challenge_ranker(tonight: Tonight, champion: Champion) -> Night:
     )
     overtaken = "" if judgement.is_better else " The champion ranks no better than the items' popularity any more."
     reason = f"Version {registered.version} replaces version {number}: {judgement.explain()}{overtaken}"
-    record_version(tonight, registered, tonight.run_id, reason)
+    record_version(context, registered, context.run_id, reason)
     forget(dataset)
-    night = tonight.ends(outcome, reason, registered.version, judgement=judgement, registered=registered.version)
+    night = context.ends(outcome, reason, registered.version, judgement=judgement, registered=registered.version)
     return respond(night, degradation, request.registered_name, request.promotion.when_broken)
 
 
-def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: RankerOrigins) -> TrainedRanker:
+def _train(context: NightlyContext, dataset: Dataset, champion: Champion, origins: RankerOrigins) -> TrainedRanker:
     """Train every member with the same placement, and combine the members; an interrupted training run is resumed."""
-    placing = tonight.request.one_training().model_copy(update={"model": _slowest(origins.members).spec.family})
+    placing = context.request.one_training().model_copy(update={"model": _slowest(origins.members).spec.family})
     shared = warm_start_from(champion.files, 0, dataset)
     known = sum(len(shared.rows[name].now) - 1 for name in sides(dataset) if name in shared.rows)
     if not known:
         raise RequestError(
-            f"The champion of {tonight.request.registered_name!r} was trained on other data, since it "
+            f"The champion of {context.request.registered_name!r} was trained on other data, since it "
             "knows no user or item of these days: name another model with --register-as, and the first "
             "nightly run trains it."
         )
     trained = []
-    with placed(tonight, dataset, placing) as (decision, profile):
-        stop = tonight.stop.also(exploration_limit(tonight.stop.clock, decision))
+    with placed(context, dataset, placing) as (decision, profile):
+        stop = context.stop.also(exploration_limit(context.stop.clock, decision))
         for origin in origins.members:
             rates, epochs = origin.hyperparameters, origin.epochs
             if not is_solved(origin.spec.family):
-                challenger = tonight.request.challenger
+                challenger = context.request.challenger
                 rates = replace(rates, learning_rate=rates.learning_rate * challenger.learning_rate_share)
                 epochs = challenger.nightly_epochs
             placement = decision.placement.model_copy(
@@ -133,29 +133,29 @@ def _train(tonight: Tonight, dataset: Dataset, champion: Champion, origins: Rank
                         origin.spec,
                         rates,
                         execution_of(placement),
-                        Schedule(max_epochs=epochs, patience=epochs, seed=tonight.request.seed),
+                        Schedule(max_epochs=epochs, patience=epochs, seed=context.request.seed),
                         warm_start=None if is_solved else warm_start_from(champion.files, origin.member, dataset),
                         learn_validation=True,
                     ),
                     placement,
-                    tonight.state.directory / "rankers" / f"challenger-{origin.member}",
+                    context.state.directory / "rankers" / f"challenger-{origin.member}",
                     name=f"challenger-{origin.member}",
-                    parent_run_id=tonight.run_id,
+                    parent_run_id=context.run_id,
                     should_stop=stop.check,
                     expected=None
                     if is_solved
                     else expect(dataset, origin.spec, placement, profile, decision.observations),
                 )
             )
-    record_trainings(tonight.notes, trained)
-    open_run(tonight.run_id).set_tags({"nightly.challenger_origin": _origin_as_text(origins, shared.rows, dataset)})
+    record_trainings(context.notes, trained)
+    open_run(context.run_id).set_tags({"nightly.challenger_origin": _origin_as_text(origins, shared.rows, dataset)})
     if origins.by is None:
         return evaluate_on_test(dataset, trained[0])[0]
     members = [
         RankedBaseline(model=one, chosen=one, tried=1, train_seconds=one.train_seconds, joules=one.energy.joules)
         for one in trained
     ]
-    folder = tonight.state.directory / "rankers" / "challenger"
+    folder = context.state.directory / "rankers" / "challenger"
     return evaluate_on_test(dataset, fused_of(folder, origins.by, members, trained[0].validation))[0]
 
 
@@ -174,26 +174,30 @@ def _origin_as_text(origins: RankerOrigins, rows: Mapping[str, SharedRows], data
     return f"The champion knows {' and '.join(known)}; {how}."
 
 
-def _compare(tonight: Tonight, dataset: Dataset, champion: Champion, challenger: TrainedRanker) -> RankingJudgement:
+def _compare(
+    context: NightlyContext, dataset: Dataset, champion: Champion, challenger: TrainedRanker
+) -> RankingComparison:
     """Compare both models on the evaluation day; a resumed nightly run returns its stored comparison."""
-    judgement = tonight.state.recall("judgement", RankingJudgement)
+    judgement = context.state.recall("judgement", RankingComparison)
     if judgement is None:
-        gains = tonight.gains_file("judgement")
-        judgement = judge_rankers(tonight.request, dataset, champion.files, challenger.directory, gains)
-        log_judgement(tonight.run_id, "judgement", judgement)
-        tonight.state.remember("judgement", judgement)
+        gains = context.gains_file("judgement")
+        judgement = evaluate_ranking_challenger(context.request, dataset, champion.files, challenger.directory, gains)
+        log_comparison(context.run_id, "judgement", judgement)
+        context.state.remember("judgement", judgement)
     return judgement
 
 
-def _obstacle(tonight: Tonight, number: int, judgement: RankingJudgement, challenger: TrainedRanker) -> str | None:
+def _obstacle(
+    context: NightlyContext, number: int, judgement: RankingComparison, challenger: TrainedRanker
+) -> str | None:
     """Return the reason why the challenger does not replace the champion, in one sentence; None if it does."""
     doubt = doubt_of_ranker(challenger.gain)
     is_overtaken = judgement.is_overtaken and doubt is None
     if not judgement.is_better and not is_overtaken:
         return f"Version {number} stays the champion: {judgement.explain()}"
-    if doubt is not None and tonight.request.promotion.promote != Promote.ALWAYS:
+    if doubt is not None and context.request.promotion.promote != Promote.ALWAYS:
         return (
             f"Version {number} stays the champion: the challenger is better, but {doubt}; with --promote always it "
             "would take the place."
         )
-    return changed_meanwhile(tonight, number)
+    return changed_meanwhile(context, number)

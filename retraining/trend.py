@@ -14,17 +14,17 @@ from shunter.markdown import plain
 from shunter.reporting.page.figures import Axis, Chart, Mark
 from shunter.reporting.page.format import moment
 from shunter.reporting.page.render import render_view
-from shunter.retraining.nights import nights_of
+from shunter.retraining.nightly_runs import nightly_runs_of
 from shunter.tracking.history import TrackedRun, read_runs
 
 MOST_LISTED = 14  # number of nightly runs in Prefect's table
 SIDES = ("champion", "challenger", "popularity")
 LABELS = {"ne": "NE", "auc": "AUC", "rmse": "RMSE", "ndcg20": "NDCG@20"}
 FIGURES = {
-    "ne": "NE on the judged day (below 1 beats the base rate)",
-    "auc": "AUC on the judged day",
-    "rmse": "RMSE on the judged day, in the unit of the label",
-    "ndcg20": "NDCG@20 on the judged day, of users that both models know",
+    "ne": "NE on the evaluation day (below 1 beats the base rate)",
+    "auc": "AUC on the evaluation day",
+    "rmse": "RMSE on the evaluation day, in the unit of the label",
+    "ndcg20": "NDCG@20 on the evaluation day, of users that both models know",
 }
 
 
@@ -35,7 +35,7 @@ def build_trend(name: str) -> str:
         UnknownNameError: The model has no finished nightly run.
         TrackingError: The store cannot be read.
     """
-    nights = [night for night in reversed(nights_of(name)) if "nightly.day" in night.tags]
+    nights = [night for night in reversed(nightly_runs_of(name)) if "nightly.day" in night.tags]
     if not nights:
         known = {run.tags["nightly.model"] for run in read_runs(("nightly",)) if "nightly.model" in run.tags}
         raise UnknownNameError("model that was retrained nightly", name, sorted(known))
@@ -95,7 +95,7 @@ def trend_table(name: str) -> str:
     Raises:
         TrackingError: The store cannot be read.
     """
-    nights = [night for night in nights_of(name)[:MOST_LISTED] if "nightly.day" in night.tags]
+    nights = [night for night in nightly_runs_of(name)[:MOST_LISTED] if "nightly.day" in night.tags]
     if not nights:
         return ""
     columns = [("day", "day"), ("outcome", "outcome"), ("champion", "version"), *_columns(nights)]

@@ -25,10 +25,10 @@ from shunter.reporting.card.figures import TaskQuality
 from shunter.requests import Promote
 from shunter.tasks.accelerators import announce
 from shunter.tracking.patience import PatientCaller, is_passing
+from shunter.tracking.registry.champion_comparison import ChampionComparison
 from shunter.tracking.registry.click_comparison import compare_models
-from shunter.tracking.registry.judgement import Judgement
 from shunter.tracking.registry.models import DATA_NAME
-from shunter.tracking.registry.ranker_comparison import RankingJudgement, compare_rankers
+from shunter.tracking.registry.ranker_comparison import RankingComparison, compare_rankers
 from shunter.tracking.registry.signing import MODEL_COPY
 from shunter.tracking.registry.versions import ModelFiles, Version, champion_of, download
 from shunter.tracking.store import open_store
@@ -59,7 +59,7 @@ class Refusal:
 
     champion: int
     difference: Difference | None = None
-    judgement: Judgement | RankingJudgement | None = None
+    judgement: ChampionComparison | RankingComparison | None = None
     unreadable: UntrustedModelError | MissingExtensionError | None = None
 
     @property

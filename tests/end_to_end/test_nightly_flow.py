@@ -202,7 +202,7 @@ def test_clock_that_was_set_back_changes_nothing_and_is_said(home, monkeypatch: 
     before = len(MlflowClient(tracking_uri()).search_runs(experiments()))
     night = nightly(log.request(2, day=None))
     assert night.outcome == "already judged"
-    assert f"yet {kept.day} was judged on already" in night.reason
+    assert f"but {kept.day} was an evaluation day already" in night.reason
     assert len(MlflowClient(tracking_uri()).search_runs(experiments())) == before
     assert night.champion == kept.champion
 
@@ -211,7 +211,7 @@ def test_challenger_that_saves_less_than_the_margin_is_not_registered(home) -> N
     kept = home[4]
     assert kept.outcome == "kept"
     assert kept.champion == 2
-    assert "The judged day was learned too, to no gain" in kept.reason
+    assert "Training on the evaluation day brought no gain" in kept.reason
     assert len(MlflowClient(tracking_uri()).search_model_versions("name = 'shunter'")) == 2
     tags = MlflowClient(tracking_uri()).get_run(kept.run_id).data.tags
     assert tags["nightly.training_days"] == "2026-05-04", "only the day that the champion has not learned"

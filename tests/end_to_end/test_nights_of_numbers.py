@@ -11,8 +11,8 @@ from mlflow import MlflowClient
 
 from shunter.retraining.losses import number_of
 from shunter.retraining.nightly_request import NightlyRequest
-from shunter.retraining.nights import Night
-from shunter.tracking.registry.judgement import Judgement
+from shunter.retraining.nightly_runs import NightlyResult
+from shunter.tracking.registry.champion_comparison import ChampionComparison
 from shunter.tracking.registry.versions import download, version_by_number
 from shunter.tracking.store import tracking_uri
 
@@ -38,7 +38,7 @@ def test_a_night_of_numbers_promotes_by_loss_and_rmse(
 
     (tmp_path / "schema.yaml").write_text("label: {column: rating, loss: mse}\ncategorical: [user, item]\n")
 
-    def night(number: int) -> Night:
+    def night(number: int) -> NightlyResult:
         given = {"max_epochs": 2, "nightly_epochs": 3, "trials": 1, "ensemble_size": 1, "batch_sizes": "64"}
         return nightly(
             NightlyRequest.model_validate(
@@ -60,7 +60,7 @@ def test_a_night_of_numbers_promotes_by_loss_and_rmse(
     second = night(3)
     assert (second.outcome, second.champion) == ("promoted", 2)
     judgement = second.judgement
-    assert isinstance(judgement, Judgement)
+    assert isinstance(judgement, ChampionComparison)
     assert judgement.champion_rmse is not None
     assert judgement.challenger_rmse is not None
     assert judgement.champion_rmse > judgement.challenger_rmse > 0.3

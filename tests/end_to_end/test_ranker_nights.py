@@ -104,7 +104,7 @@ def test_nights_of_a_graph_model(story, monkeypatch: pytest.MonkeyPatch) -> None
     [({"learn_last_day": True}, "leave out --learn-last-day"), ({"min_auc": 0.7, "model": "dlrm"}, "--min-auc")],
 )
 def test_what_a_night_of_a_graph_model_cannot_do_is_refused(tmp_path: Path, options: dict, message: str) -> None:
-    from shunter.retraining.ranker_challenger import check_night_of_rankers
+    from shunter.retraining.ranker_challenger import check_ranking_request
 
     with pytest.raises(RequestError, match=message):
-        check_night_of_rankers(night_of(tmp_path, 2, **options))
+        check_ranking_request(night_of(tmp_path, 2, **options))

@@ -89,7 +89,7 @@ def test_auto_takes_what_all_its_families_have() -> None:
             "cross_layers does nothing for --model dnn: leave it out, or use --model dcnv2.",
         ),
         ("auto", "fusion_heads=2", "--set fusion_heads does nothing for --model auto: .* use --model finalmlp."),
-        ("dmt", "towers=3", "The field towers has an option of its own: use --towers instead of --set."),
+        ("dmt", "towers=3", "The setting towers has an option of its own: use --towers instead of --set."),
         ("lightgcn", "lairs=3", "There is no field lairs in --set of --model lightgcn: did you mean layers?"),
     ],
 )

@@ -120,5 +120,7 @@ def test_an_index_is_taken_where_it_pays_and_the_command_says_how_the_items_were
     assert given_up.how.startswith(
         "The best of 25 items are found by all scores (exact): The approximate index finds a share of 1.000 of"
     )
-    with pytest.raises(RequestError, match=r"An index finds 1\.000 of the best items of shop/1, less than 1\.1"):
+    with pytest.raises(
+        RequestError, match=r"index finds a share of 1\.000 of the best items of shop/1, less than the required 1\.1"
+    ):
         best_items_of_file("shop", path, str(tmp_path / "no.parquet"), 2, index=IndexChoice.APPROXIMATE)

@@ -216,7 +216,7 @@ def test_the_task_shows_the_decision_in_the_flow_run(
     assert shown["decision-reason"].count("needs the least time") == 1, "told once"
 
 
-class Night(JobRequest, frozen=True):
+class NightlyResult(JobRequest, frozen=True):
     job_kind: ClassVar[Literal["train", "nightly"]] = "nightly"
 
 
@@ -233,7 +233,7 @@ def test_nights_learn_their_work_from_nights_and_trainings_from_trainings(
     )
     requests: dict[EvidenceKind, JobRequest] = {
         "train": TrainRequest(model="dlrm"),
-        "nightly": Night.model_validate({"model": "dlrm"}),
+        "nightly": NightlyResult.model_validate({"model": "dlrm"}),
     }
     for of, request in requests.items():
         table = choose(dataset, request, profiles, probe_seconds=0, history=history).table

@@ -11,16 +11,16 @@ import yaml
 
 from shunter.errors import DataError
 from shunter.retraining.days import choose_days
-from shunter.retraining.plan import NightPlan, yesterday
+from shunter.retraining.plan import NightlyPlan, yesterday
 from tests.retraining.conftest import SCHEMA, Log, clicks, day
 
 
-def planned(log: Log, number: int, kept: str = "kept", **options: object) -> NightPlan:
+def planned(log: Log, number: int, kept: str = "kept", **options: object) -> NightlyPlan:
     request = log.request(**options)  # pyright: ignore[reportArgumentType]
     return choose_days(request, day(number), log.folder / kept)[0]
 
 
-def told(plan: NightPlan, number: int | None) -> list[tuple[str, str]]:
+def told(plan: NightlyPlan, number: int | None) -> list[tuple[str, str]]:
     wanted = None if number is None else day(number)
     return [(one.kind, one.words) for one in plan.findings if one.day == wanted]
 
@@ -40,9 +40,9 @@ def test_missing_newest_day_is_replaced_by_the_one_before_until_it_is_too_late(l
     assert plan.held_out == day(4)
     assert plan.missing == (day(3), day(5), day(6))
     assert told(plan, 6) == [
-        ("missing", f"{day(6)} is missing, so {day(4)} is judged on in its place; it is used when it comes.")
+        ("missing", f"{day(6)} is missing, so models are evaluated on {day(4)} instead; it is used when it arrives.")
     ]
-    assert told(plan, 3) == [("missing", f"{day(3)} is missing and is used when it comes.")]
+    assert told(plan, 3) == [("missing", f"{day(3)} is missing and is used when it arrives.")]
     with pytest.raises(DataError, match="3 days before 2026-05-07"):
         planned(log, 7, max_late_days=2)
 

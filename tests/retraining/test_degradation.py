@@ -12,15 +12,15 @@ from scipy.special import expit
 from shunter.engine.metrics import row_losses
 from shunter.errors import DegradedModelError, RequestError
 from shunter.retraining import challenger, degradation
-from shunter.retraining.challenger import Tonight
+from shunter.retraining.challenger import NightlyContext
 from shunter.retraining.champion import Champion
 from shunter.retraining.degradation import Degradation, find_degradation, find_ranking_degradation, respond
 from shunter.retraining.nightly_command import check_degradation
 from shunter.retraining.nightly_request import NightlyRequest, WhenBroken
-from shunter.retraining.nights import Night, Outcome
-from shunter.retraining.plan import NightPlan
-from shunter.tracking.registry.judgement import Judgement, compare_losses
-from shunter.tracking.registry.ranker_comparison import RankingJudgement
+from shunter.retraining.nightly_runs import NightlyResult, Outcome
+from shunter.retraining.plan import NightlyPlan
+from shunter.tracking.registry.champion_comparison import ChampionComparison, compare_losses
+from shunter.tracking.registry.ranker_comparison import RankingComparison
 from shunter.tracking.registry.versions import Version
 
 DAY = date(2026, 5, 4)
@@ -28,7 +28,7 @@ BROKEN = Degradation(version=3, day=DAY, ne=2.05, ne_low=1.9)
 LESS = BROKEN.model_copy(update={"ne": 0.98, "ne_low": 0.97, "usual": 0.95})
 
 
-def judged(strength: float, seed: int = 0, rows: int = 2_000) -> tuple[Judgement, float]:
+def judged(strength: float, seed: int = 0, rows: int = 2_000) -> tuple[ChampionComparison, float]:
     """A champion that follows what drives the labels, or at a negative strength its opposite."""
     random = np.random.default_rng(seed)
     truth = random.normal(0, 1, rows)
@@ -66,8 +66,8 @@ def test_a_champion_worse_than_its_past_is_found_once_five_nights_tell_what_is_u
     assert found(1.0, past) is None
 
 
-def night(outcome: Outcome = "kept") -> Night:
-    return Night(outcome=outcome, day=DAY, reason="So it is.", champion=3, run_id="run")
+def night(outcome: Outcome = "kept") -> NightlyResult:
+    return NightlyResult(outcome=outcome, day=DAY, reason="So it is.", champion=3, run_id="run")
 
 
 @pytest.fixture
@@ -113,21 +113,23 @@ def test_champion_that_met_no_challenger_is_judged_alone(told: list[str], monkey
     metrics: dict[str, float] = {}
     asked: list[tuple[object, object]] = []
 
-    def judge(_request: object, _log: object, champion: object, challenger: object, _gains: object) -> Judgement:
+    def judge(
+        _request: object, _log: object, champion: object, challenger: object, _gains: object
+    ) -> ChampionComparison:
         asked.append((champion, challenger))
         return judgement.model_copy(update={"base_rate": base_rate})
 
-    monkeypatch.setattr(challenger, "judge_challenger", judge)
-    monkeypatch.setattr(degradation, "nights_of", lambda _: [])
+    monkeypatch.setattr(challenger, "evaluate_challenger", judge)
+    monkeypatch.setattr(degradation, "nightly_runs_of", lambda _: [])
     monkeypatch.setattr(
         degradation, "open_run", lambda _: SimpleNamespace(log_figures=lambda _, figures: metrics.update(figures))
     )
     request = NightlyRequest(data="{date}.csv", learn_last_day=True)
-    plan = NightPlan(held_out=DAY, training=(DAY - timedelta(days=1),), missing=(), findings=())
+    plan = NightlyPlan(held_out=DAY, training=(DAY - timedelta(days=1),), missing=(), findings=())
     state: Any = SimpleNamespace(directory=Path())
-    tonight = Tonight(request, plan, {DAY: cast(Any, None)}, state, "run", cast(Any, None))
+    context = NightlyContext(request, plan, {DAY: cast(Any, None)}, state, "run", cast(Any, None))
     champion = Champion(Version("shop", 3, "", {}), cast(Any, "files"), frozenset(plan.training))
-    found, winner, _ = challenger._score_alone(tonight, champion, "Nothing is new.")
+    found, winner, _ = challenger._score_alone(context, champion, "Nothing is new.")
     assert asked == [("files", "files")]
     assert (found.keeps_champion, found.is_degraded, winner, told) == (True, True, champion, ["degraded"])
     assert metrics[degradation.CHAMPION_NE] > 1
@@ -135,9 +137,9 @@ def test_champion_that_met_no_challenger_is_judged_alone(told: list[str], monkey
         check_degradation(found)
 
 
-def ranked(ndcg20: float) -> RankingJudgement:
+def ranked(ndcg20: float) -> RankingComparison:
     figures = dict.fromkeys(("challenger_ndcg20", "popularity_ndcg20", "gain", "gain_low", "gain_high", "needed"), 0.0)
-    return RankingJudgement(users=9, champion_ndcg20=ndcg20, confidence=0.95, is_better=False, **figures)
+    return RankingComparison(users=9, champion_ndcg20=ndcg20, confidence=0.95, is_better=False, **figures)
 
 
 def test_ranking_champion_worse_than_its_past_is_found_and_never_rolled_back(told: list[str]) -> None:

@@ -15,7 +15,7 @@ from shunter.engine.ranking.storage import StoredRanker, save_ranker
 from shunter.errors import DataError, RequestError
 from shunter.models.graph import VectorRanker, graph_spec
 from shunter.tracking.registry import ranker_comparison
-from shunter.tracking.registry.ranker_comparison import RankingJudgement, compare_rankers
+from shunter.tracking.registry.ranker_comparison import RankingComparison, compare_rankers
 from shunter.tracking.registry.ranker_origins import RankerOrigin, RankerOrigins, origins_of, ranker_tags, tags_again
 from shunter.tracking.registry.versions import ModelFiles, Version
 from tests.engine.ranking.data import ITEMS, USERS, write_clicks
@@ -75,7 +75,7 @@ def test_both_are_judged_on_the_users_that_both_know(dataset: Any, translated: d
     assert found.is_better == (found.gain_low > 0)
     assert gains.min() < found.gain_low < gains.max()
     assert f"Of {found.users} users" in found.explain()
-    assert RankingJudgement.model_validate_json(found.model_dump_json()) == found
+    assert RankingComparison.model_validate_json(found.model_dump_json()) == found
 
 
 def _mean_ndcg(scores: torch.Tensor, chosen: set, seen: set) -> float:

@@ -16,18 +16,18 @@ from shunter.retraining import nightly_flow
 from shunter.retraining.findings import Finding
 from shunter.retraining.night_section import NIGHT, night
 from shunter.retraining.nightly_request import NightlyRequest
+from shunter.retraining.nightly_runs import NightlyResult, log_nightly_result, log_plan, with_former_name
 from shunter.retraining.nightly_steps import publish_pages
-from shunter.retraining.nights import Night, log_night, log_plan, with_former_name
-from shunter.retraining.plan import NightPlan
+from shunter.retraining.plan import NightlyPlan
 from shunter.retraining.trend import trend_chart, trend_view
 from shunter.tracking.history import TrackedRun
-from shunter.tracking.registry.judgement import Judgement
+from shunter.tracking.registry.champion_comparison import ChampionComparison
 from shunter.tracking.runs import finish, open_run, start_run
 from shunter.tracking.store import open_store
 from shunter.tracking.tree import RunTree
 
 DAY = date(2026, 5, 3)
-JUDGEMENT = Judgement(
+JUDGEMENT = ChampionComparison(
     rows=100,
     champion_logloss=0.6,
     challenger_logloss=0.5,
@@ -79,7 +79,7 @@ def test_the_page_lists_the_nights_newest_first() -> None:
 
 def test_the_section_of_a_night_sets_champion_beside_challenger() -> None:
     finding = Finding(day=DAY, kind="late", words="It is late.")
-    done = Night(
+    done = NightlyResult(
         outcome="promoted",
         day=DAY,
         reason="It is better.",
@@ -122,10 +122,12 @@ def test_nights_of_a_ranking_model_have_its_figure_beside_popularity() -> None:
 def finished(tracking_root: Path) -> str:
     """Run of a night of `clicks`, in a real store."""
     run_id = start_run("clicks 2026-05-03", "nightly")
-    log_plan(run_id, "clicks", NightPlan(held_out=DAY, training=(), missing=(), findings=()), ())
+    log_plan(run_id, "clicks", NightlyPlan(held_out=DAY, training=(), missing=(), findings=()), ())
     open_run(run_id).log_metrics({"nightly/champion_ne": 0.95, "nightly/challenger_ne": 0.9})
     open_run(run_id).log_params({"request.data": "/srv/clicks/{date}.csv"})
-    log_night(Night(outcome="kept", day=DAY, reason="So it is.", judgement=JUDGEMENT, champion=1, run_id=run_id))
+    log_nightly_result(
+        NightlyResult(outcome="kept", day=DAY, reason="So it is.", judgement=JUDGEMENT, champion=1, run_id=run_id)
+    )
     finish(run_id, "FINISHED")
     return run_id
 
@@ -150,7 +152,7 @@ def test_a_night_shows_findings_figures_of_both_models_and_the_trend_in_prefect(
 
     monkeypatch.setattr(nightly_flow, "show_result", show)
     finding = Finding(day=DAY, kind="late", words="It is late.")
-    done = Night(
+    done = NightlyResult(
         outcome="kept", day=DAY, reason="So.", findings=(finding,), judgement=JUDGEMENT, champion=2, run_id="r"
     )
     nightly_flow._publish(done, "| the | trend |")

@@ -128,9 +128,9 @@ ROW = {"price": 1, "age": 2, "user": "007", "item": 3, "genres": "war"}
 @pytest.mark.parametrize(
     ("body", "headers", "status", "told"),
     [
-        ("{", JSON, 400, "The body is not JSON"),
-        (b"\xff", JSON, 400, "The body is not JSON"),
-        ("[" * 100_000, JSON, 400, "The body is not JSON"),
+        ("{", JSON, 400, "The request body is not JSON"),
+        (b"\xff", JSON, 400, "The request body is not JSON"),
+        ("[" * 100_000, JSON, 400, "The request body is not JSON"),
         ("[1]", JSON, 400, "The request body is a JSON list: send one JSON object"),
         ({"rows": []}, JSON, 400, "The request body has none of the keys dataframe_split"),
         ({"inputs": [], "instances": []}, JSON, 400, "The request body has instances, inputs of the keys"),
@@ -264,7 +264,7 @@ def test_no_values_whatever_make_it_fail(client: TestClient, inputs: Any, parame
 
 def test_other_addresses_models_and_hosts_are_refused(client: TestClient) -> None:
     assert "The server has no model 'shap': use shop" in client.get("/v2/models/shap").json()["error"]
-    assert "There is no version '1' of shop here" in client.get("/v2/models/shop/versions/1").json()["error"]
+    assert "The server has no version '1' of shop" in client.get("/v2/models/shop/versions/1").json()["error"]
     for answer in (client.get("/nothing"), client.get("/invocations")):
         assert answer.status_code in {404, 405}
         assert "There is nothing at GET /" in answer.json()["message"]

@@ -16,7 +16,7 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import shared_rows
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
-from shunter.tracking.registry.judgement import Judgement, compare_losses
+from shunter.tracking.registry.champion_comparison import ChampionComparison, compare_losses
 from shunter.tracking.registry.versions import ModelFiles
 
 
@@ -90,7 +90,7 @@ def compare_models(
     margin: float,
     confidence: float,
     seed: int,
-) -> Judgement:
+) -> ChampionComparison:
     """Score the test part with both models and compare the losses of the main label.
 
     Args:

@@ -34,11 +34,11 @@ FIGURES = (
 )
 
 
-class RankingJudgement(Frozen):
+class RankingComparison(Frozen):
     """Comparison of champion and challenger on the same users.
 
     Attributes:
-        kind: Constant that distinguishes a stored record from a `Judgement` by log loss.
+        kind: Constant that distinguishes a stored record from a `ChampionComparison` by log loss.
         users: Number of users that both models know and who chose an item on the day.
         champion_ndcg20: Mean over the users of the champion's NDCG@20.
         challenger_ndcg20: Mean over the users of the challenger's NDCG@20.
@@ -89,7 +89,7 @@ class RankingJudgement(Frozen):
 
 def compare_rankers(
     dataset: Dataset, champion: ModelFiles, challenger: Path, *, margin: float, confidence: float, seed: int
-) -> tuple[RankingJudgement, NDArray[np.float64]]:
+) -> tuple[RankingComparison, NDArray[np.float64]]:
     """Rank the test part with both models, and compare their NDCG@20.
 
     The models rank items for the users that both models know. Items that a user has seen before are not ranked. An item
@@ -131,7 +131,7 @@ def compare_rankers(
     gains = resampled_block_means(new - old, seed)
     low, high = one_sided_bounds(gains, confidence)
     needed = margin * float(old.mean())
-    judgement = RankingJudgement(
+    judgement = RankingComparison(
         users=len(old),
         champion_ndcg20=float(old.mean()),
         challenger_ndcg20=float(new.mean()),

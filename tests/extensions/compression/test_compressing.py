@@ -124,7 +124,7 @@ def test_what_cannot_be_is_said(home: Path, tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(RequestError, match="has a validation AUC"):
         compress_flow.fn(CompressRequest(model="shop/1", min_auc=0.9))
     export("shop/1", str(tmp_path / "folder"))
-    with pytest.raises(RequestError, match="is a folder"):
+    with pytest.raises(RequestError, match="of the exported model"):
         compress_flow.fn(CompressRequest(model=str(tmp_path / "folder")))
 
     def none(_: Path) -> Dataset:

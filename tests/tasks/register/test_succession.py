@@ -25,8 +25,8 @@ from shunter.models.registry import build_model, model_spec
 from shunter.requests import Promote, TrainRequest
 from shunter.tasks.register import Challenger, succession
 from shunter.tasks.register.succession import Difference
+from shunter.tracking.registry.champion_comparison import ChampionComparison
 from shunter.tracking.registry.click_comparison import TranslatedModel, compare_models
-from shunter.tracking.registry.judgement import Judgement
 from shunter.tracking.registry.models import register_model
 from shunter.tracking.registry.serving import Scorer
 from shunter.tracking.registry.versions import ModelFiles, champion_of, fetch
@@ -124,8 +124,8 @@ def test_a_better_model_of_the_same_data_takes_the_place_and_no_other_does(place
     assert worse is not None
     assert equal is not None
     assert (worse.champion, worse.difference) == (equal.champion, equal.difference) == (2, None)
-    assert isinstance(worse.judgement, Judgement)
-    assert isinstance(equal.judgement, Judgement)
+    assert isinstance(worse.judgement, ChampionComparison)
+    assert isinstance(equal.judgement, ChampionComparison)
     assert worse.judgement.saving_high < 0 == equal.judgement.saving
     assert worse.judgement.rows == place.dataset.splits["test"].rows
     assert place.challenger(place.untrained).refusal(Promote.ALWAYS) is None

@@ -7,7 +7,7 @@ from scipy.special import expit
 from shunter.engine.metrics import row_losses
 from shunter.errors import DataError, TrainingError
 from shunter.statistics.bootstrap import MOST_BLOCKS, resampled_block_means
-from shunter.tracking.registry.judgement import compare_losses
+from shunter.tracking.registry.champion_comparison import compare_losses
 
 
 def losses(seed: int, rows: int, better: float = 0.0) -> tuple[np.ndarray, np.ndarray]:

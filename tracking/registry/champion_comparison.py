@@ -13,7 +13,7 @@ from shunter.frozen import Frozen
 from shunter.statistics.bootstrap import one_sided_bounds, resampled_block_means
 
 
-class Judgement(Frozen):
+class ChampionComparison(Frozen):
     """Comparison of champion and challenger on the same rows.
 
     Attributes:
@@ -139,7 +139,7 @@ class Judgement(Frozen):
 
 def compare_losses(
     champion: NDArray[np.float64], challenger: NDArray[np.float64], *, margin: float, confidence: float, seed: int
-) -> Judgement:
+) -> ChampionComparison:
     """Compare the losses of champion and challenger row by row.
 
     The mean saving is resampled by blocks of neighbouring rows. Neighbouring rows of a log often have the same user or
@@ -166,7 +166,7 @@ def compare_losses(
     champion_loss, challenger_loss = float(champion.mean()), float(challenger.mean())
     low, high = one_sided_bounds(resampled_block_means(champion - challenger, seed), confidence)
     needed = margin * champion_loss
-    return Judgement(
+    return ChampionComparison(
         rows=len(champion),
         champion_logloss=champion_loss,
         challenger_logloss=challenger_loss,

@@ -8,17 +8,17 @@ from typing import Literal
 from shunter.frozen import Frozen
 from shunter.retraining.findings import Finding
 from shunter.retraining.nightly_request import FORMER_NAME, NightlyRequest, model_name_of
-from shunter.retraining.plan import NightPlan
+from shunter.retraining.plan import NightlyPlan
 from shunter.tracking.history import TrackedRun, read_runs
-from shunter.tracking.registry.judgement import Judgement
-from shunter.tracking.registry.ranker_comparison import RankingJudgement
+from shunter.tracking.registry.champion_comparison import ChampionComparison
+from shunter.tracking.registry.ranker_comparison import RankingComparison
 from shunter.tracking.reports import log_config
 from shunter.tracking.runs import open_run
 
 Outcome = Literal["first champion", "not promoted", "promoted", "kept", "rolled back", "nothing new", "already judged"]
 
 
-class Night(Frozen):
+class NightlyResult(Frozen):
     """Result of a nightly run.
 
     Attributes:
@@ -36,7 +36,7 @@ class Night(Frozen):
     day: date
     reason: str
     findings: tuple[Finding, ...] = ()
-    judgement: Judgement | RankingJudgement | None = None
+    judgement: ChampionComparison | RankingComparison | None = None
     champion: int | None
     registered: int | None = None
     run_id: str
@@ -52,7 +52,7 @@ class Night(Frozen):
         return self.keeps_champion and any(finding.kind == "degraded" for finding in self.findings)
 
 
-def nights_of(name: str) -> list[TrackedRun]:
+def nightly_runs_of(name: str) -> list[TrackedRun]:
     """Return the finished nightly runs of a registered model, newest first.
 
     Raises:
@@ -74,18 +74,18 @@ def with_former_name(request: NightlyRequest) -> NightlyRequest:
     name = request.registered_name
     if request.register_as is None and any(
         model_name_of(run.params.get("request.data", "")) in {name, model_name_of(str(Path(request.data).absolute()))}
-        for run in nights_of(FORMER_NAME)
+        for run in nightly_runs_of(FORMER_NAME)
     ):
         name = FORMER_NAME
     return request.model_copy(update={"register_as": name})
 
 
-def judged(nights: Sequence[TrackedRun], day: date) -> TrackedRun | None:
+def run_of_day(nights: Sequence[TrackedRun], day: date) -> TrackedRun | None:
     """Return the nightly run that evaluated on a given day; None if there is no such run."""
     return next((run for run in nights if run.tags.get("nightly.day") == day.isoformat()), None)
 
 
-def judged_later(nights: Sequence[TrackedRun], day: date) -> date | None:
+def latest_evaluated_day_after(nights: Sequence[TrackedRun], day: date) -> date | None:
     """Return the last evaluation day after the given day, possible after a clock is set back; None if there is none."""
     days = [date.fromisoformat(run.tags["nightly.day"]) for run in nights if "nightly.day" in run.tags]
     return max((later for later in days if later > day), default=None)
@@ -97,7 +97,7 @@ def missing_days(nights: Sequence[TrackedRun]) -> set[date]:
     return {date.fromisoformat(day) for day in text.split(",") if day}
 
 
-def log_plan(run_id: str, name: str, plan: NightPlan, learned: Sequence[date]) -> None:
+def log_plan(run_id: str, name: str, plan: NightlyPlan, learned: Sequence[date]) -> None:
     """Log the plan of a nightly run.
 
     Raises:
@@ -114,7 +114,7 @@ def log_plan(run_id: str, name: str, plan: NightPlan, learned: Sequence[date]) -
     log_config(run_id, "plan", plan)
 
 
-def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgement) -> None:
+def log_comparison(run_id: str, name: str, judgement: ChampionComparison | RankingComparison) -> None:
     """Log the comparison of champion and challenger as metrics.
 
     Args:
@@ -127,12 +127,12 @@ def log_judgement(run_id: str, name: str, judgement: Judgement | RankingJudgemen
     """
     prefix = "nightly" if name == "judgement" else f"nightly.{name}"
     open_run(run_id).log_figures(name, {f"{prefix}.{figure}": value for figure, value in judgement.figures().items()})
-    if name == "judgement" and isinstance(judgement, Judgement):
+    if name == "judgement" and isinstance(judgement, ChampionComparison):
         open_run(run_id).log_metrics(judgement.headline())
     log_config(run_id, name, judgement)
 
 
-def log_night(night: Night) -> None:
+def log_nightly_result(night: NightlyResult) -> None:
     """Log the result of a nightly run; as the last write of the run, it marks the day as evaluated.
 
     Raises:
