@@ -97,7 +97,9 @@ def test_an_index_finds_most_of_them_without_what_a_user_has_and_says_how_many()
 def test_an_index_that_finds_too_few_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     of = VectorRanker(torch.randn(60, 32), torch.randn(ITEMS, 32), torch.ones(60), torch.ones(ITEMS))
     nobody = [np.empty(0, np.int64)] * 59
-    with pytest.raises(RequestError, match=r"An index finds 0\.\d{3} of the best items of shop/1, less than 0.95: use"):
+    with pytest.raises(
+        RequestError, match=r"finds a share of 0\.\d{3} of the best items of shop/1, less than the required 0.95: use"
+    ):
         build_index(of, np.arange(1, ITEMS), (np.arange(1, 60), nobody), (5, 10), title="shop/1")
     monkeypatch.setattr(item_index, "LEAST_RECALL", 0.1)
     assert build_index(of, np.arange(1, ITEMS), (np.arange(1, 60), nobody), (5, 10)).measured is not None
