@@ -47,7 +47,7 @@ class NumberLoss(ABC):
         """Return the outputs that predict some numbers; inverse of `predictions`."""
 
     def best_constant(self, labels: Tensor, weights: Tensor) -> Tensor:
-        """Return the output `[]` of the best prediction that is the same for all rows."""
+        """Return the model output, a scalar, of the best prediction that is equal for all rows."""
         return self.outputs(weights @ labels / weights.sum())
 
 
@@ -87,7 +87,7 @@ class Huber(_Linear):
         return nn.functional.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=self.parameter)
 
     def best_constant(self, labels: Tensor, weights: Tensor) -> Tensor:
-        """Return the output `[]` of the best prediction that is the same for all rows."""
+        """Return the model output, a scalar, of the best prediction that is equal for all rows."""
         return _minimum(self, labels, weights)
 
 
@@ -106,7 +106,7 @@ class Quantile(_Linear):
         return torch.maximum(self.parameter * errors, (self.parameter - 1) * errors)
 
     def best_constant(self, labels: Tensor, weights: Tensor) -> Tensor:
-        """Return the output `[]` of the best prediction that is the same for all rows."""
+        """Return the model output, a scalar, of the best prediction that is equal for all rows."""
         ordered = labels.argsort()
         below = weights[ordered].cumsum(0)
         place = torch.searchsorted(below, self.parameter * below[-1]).clamp(max=len(labels) - 1)
@@ -186,7 +186,7 @@ class Ordinal(NumberLoss):
         )
 
     def best_constant(self, labels: Tensor, weights: Tensor) -> Tensor:
-        """Return the output `[]` of the best prediction that is the same for all rows."""
+        """Return the model output, a scalar, of the best prediction that is equal for all rows."""
         return _minimum(self, labels, weights)
 
     def _on(self, outputs: Tensor) -> tuple[Tensor, ...]:

@@ -156,8 +156,9 @@ class StepTiming:
 
     Attributes:
         steps: Measured steps, after the warm-up.
-        step_seconds: Median wall clock of a step, including the wait for its batch. step_seconds_p10: 10th percentile
-            of the same. step_seconds_p90: 90th percentile of the same.
+        step_seconds: Median wall-clock seconds of a step, including the wait for its batch.
+        step_seconds_p10: 10th percentile of the seconds of a step.
+        step_seconds_p90: 90th percentile of the seconds of a step.
         wait_seconds: Mean wait of a step for its batch.
         load_seconds: Mean time of the background thread to make a batch.
         compile_seconds: Time of compiling, before the steps; None if the steps were not compiled.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class StopKind(StrEnum):
-    """Cause of the end of a training run or a search."""
+    """Kind of cause that ended a training run or a search."""
 
     MAX_EPOCHS = "max_epochs"  # the schedule's last epoch
     PATIENCE = "patience"  # as many epochs without a better validation as the schedule allows
@@ -217,7 +217,7 @@ class RunClock:
         self.save()
 
     def save(self) -> None:
-        """Write the clock to its file, if it has one.
+        """Write the clock to its file; do nothing if the clock has no file.
 
         Raises:
             CheckpointError: The clock cannot be written, for instance because the disk is full.
@@ -454,6 +454,6 @@ class Budget:
         return ends
 
     def _joules_at_end(self) -> float | None:
-        """Return the joules so far and those of the reserved end, at the mean power so far."""
+        """Return the joules so far plus those expected for the end of the command, at the mean power so far."""
         used, seconds = self.joules, self.seconds
         return used if used is None or seconds <= 0 else used * (1 + self.ending_seconds / seconds)

@@ -24,7 +24,7 @@ from shunter.ingestion.writer import Quarantine
 
 @dataclass(frozen=True)
 class UnitSurvey:
-    """Counts of one unit, whose rows the worker has spilled.
+    """Counts of one unit (part of a file) of the log, whose rows a worker has spilled to disk.
 
     Attributes:
         rejected: Unreadable rows, numbered from the beginning of the unit.

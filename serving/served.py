@@ -44,7 +44,7 @@ Outcome = Answer | Exception
 
 @dataclass(frozen=True)
 class ServedModel:
-    """Model that answers requests.
+    """Loaded model that answers scoring requests.
 
     Attributes:
         name: Name of the model for clients.

@@ -65,7 +65,7 @@ class TensorFile:
             raise self._damaged(error) from error
 
     def read(self, name: str) -> Tensor:
-        """Return a tensor, read into its own memory.
+        """Return a tensor of the file, copied into memory of its own.
 
         Raises:
             CheckpointError: The file does not hold the tensor.

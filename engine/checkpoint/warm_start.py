@@ -84,7 +84,7 @@ class WarmStart:
         return found.hexdigest()
 
     def load(self) -> Model:
-        """Load the former model, its tables memory-mapped where possible, because they are copied part by part.
+        """Load the former model; large tables are memory-mapped where possible, since they are copied part by part.
 
         Raises:
             CheckpointError: The model is missing, damaged or compressed, or has no such member.

@@ -120,7 +120,7 @@ def shuffled_windows(rows: int, *, seed: int, epoch: int) -> Iterator[np.ndarray
 
 
 def side_by_side(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Return shuffled rows with those of a group side by side, the groups in the order of their first rows.
+    """Group shuffled rows: rows of a group become consecutive, and groups are ordered by their first rows.
 
     Args:
         rows: Row numbers in random order.

@@ -21,7 +21,7 @@ Steps = Generator[int, float, list[float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """Result of trying other thread counts once.
+    """Result of one trial of other thread counts during training.
 
     Attributes:
         step: Number of training steps before the first step with another thread count.

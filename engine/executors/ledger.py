@@ -43,7 +43,7 @@ class Ledger:
             )
 
     def total(self, since: int = 0) -> EnergyReading:
-        """Return the summed energy and seconds of this ledger's attempts from index `since` on, without branches."""
+        """Return the energy and seconds of all attempts from index `since` on, without those of branches."""
         return _sum(self.readings[since:])
 
     def total_with_branches(self) -> EnergyReading:

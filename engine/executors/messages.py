@@ -77,7 +77,7 @@ class CheckpointSaved:
 
 @dataclass(frozen=True)
 class Done:
-    """Message that the training has finished.
+    """Message that the training has finished, with its result.
 
     Attributes:
         figures: Figures of the training.
@@ -102,7 +102,7 @@ class ContinueOrder:
 
 @dataclass(frozen=True)
 class Stop:
-    """Order to end after the current step.
+    """Order to end the training after the current step.
 
     Attributes:
         because: Reason; None ends the training as Ctrl-C does, with its state saved.
@@ -156,7 +156,7 @@ def receive(connection: Connection) -> Any:
 
 
 def _portable(error: BaseException) -> BaseException:
-    """Return the error if it can be pickled, else a TrainingError with its text."""
+    """Return an error that can be pickled: the given one, or a TrainingError with its text."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

@@ -84,7 +84,7 @@ class RemoteTraining:
         self.has_ended = self.was_interrupted = False
 
     def run(self, *, ends_it: Callable[[BaseException], bool]) -> Done:
-        """Forward messages until the training ends, and return its result.
+        """Forward messages of the remote training process until its training ends, and return the result.
 
         Args:
             ends_it: Whether, after an error in this process, the remote training must save its state and is waited for.

@@ -52,7 +52,7 @@ class SubprocessExecutor(Executor):
         return with_model(job, self._train(task, hooks))
 
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
-        """Train and return only the figures; raises as `run`."""
+        """Train a model in the separate process, and return its metrics and times without weights; raises as `run`."""
         task = Task(job=job, wants_model=False, wants_steps=hooks.on_step is not None, cores=self._cores)
         return self._train(task, hooks).figures
 

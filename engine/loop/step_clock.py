@@ -107,7 +107,7 @@ class DeviceClock(StepClock):
         self._steps.append((before, started, self._last))
 
     def finished(self, *, wait: bool = False) -> Iterator[StepSeconds]:
-        """See `StepClock`; without `wait` the host does not block, and the last steps are yielded a few steps later."""
+        """Yield the times of finished steps, see `StepClock`; without `wait` the last steps come a few steps later."""
         while self._steps and (wait or self._steps[0][2].query()):
             before, started, ended = self._steps.popleft()
             ended.synchronize()

@@ -419,7 +419,7 @@ def _use_threads(threads: int) -> None:
 
 
 def _identity(job: ClickJob) -> dict[str, Any]:
-    """Return the values that must be equal for a checkpoint to belong to the same training run."""
+    """Return the settings that must be equal for a checkpoint to belong to the same training run."""
     return {
         "data fingerprint": job.dataset.fingerprint,
         "features": job.dataset.features.to_dict(),

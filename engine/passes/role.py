@@ -26,7 +26,7 @@ class Gain:
 
 @dataclass(frozen=True)
 class Tried(Generic[Subject]):
-    """Subject (training job or model) that a pass is tried on, with a title for the record."""
+    """Training job or model on which passes are tried, with a title for the record."""
 
     subject: Subject
     title: str

@@ -72,7 +72,7 @@ def local_profiles(*, refresh: bool = False, training_costs: bool = True, report
 def machine_profiles(
     *, refresh: bool = False, on_progress: Progress = quiet, report: Tell = say
 ) -> list[HardwareProfile]:
-    """Return the profiles of this machine including the slower measurements, which are cached for a day too.
+    """Return the profiles of this machine with disk and collective operations, measured at most once a day.
 
     Args:
         refresh: Whether to measure even if today's figures exist.

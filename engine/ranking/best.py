@@ -59,7 +59,7 @@ class Search(ABC):
         self.items = torch.tensor(items, dtype=torch.int64)  # a copy, since arrays of polars are read-only
 
     def is_known(self, users: np.ndarray) -> np.ndarray:
-        """Return for each user whether it has interactions (edges), bool `[users]`."""
+        """Return for each user whether the training data has interactions of the user, bool `[users]`."""
         return (self.ranker.user_degrees[torch.tensor(users)] > 0).numpy()
 
     @abstractmethod

@@ -180,7 +180,7 @@ def build_index(
     title: str = "the model",
     least_recall: float | None = None,
 ) -> ItemIndex:
-    """Build an index, and measure its recall.
+    """Build an approximate index of items, and measure its recall.
 
     Args:
         ranker: Ranking model.
@@ -220,7 +220,7 @@ def build_index(
 
 
 def pays(items: int, users: int | None) -> bool:
-    """Return True if an index, including its build time, is faster than comparing all scores.
+    """Return True if an approximate index, including its build time, is faster than comparing all scores.
 
     Args:
         items: Number of items of the catalogue.

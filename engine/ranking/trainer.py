@@ -291,7 +291,7 @@ def _check(job: GraphJob) -> None:
 
 
 def _identity(job: GraphJob) -> dict[str, Any]:
-    """Return the values that must be equal for a checkpoint to belong to the same training run."""
+    """Return the settings that must be equal for a checkpoint to belong to the same training run."""
     return {
         **({"parts": "training and validation"} if job.dataset.learns_validation else {}),
         "data fingerprint": job.dataset.fingerprint,

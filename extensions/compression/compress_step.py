@@ -44,7 +44,7 @@ CARD_PAGE, CARD_MARKDOWN = "model_card/model_card.html", "model_card/model_card.
 
 @dataclass(frozen=True)
 class Opened:
-    """Registered model that will be compressed.
+    """Registered model that is to be compressed, with its scorer and data set.
 
     Attributes:
         title: Name and version of the model.

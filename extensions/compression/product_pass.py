@@ -162,7 +162,7 @@ class _Layers:
 
 
 def _finish(layers: nn.Module, int8: Mapping[str, bool]) -> nn.Module:
-    """Return trained layers in their form for scoring."""
+    """Return trained product-quantised layers in their form for scoring."""
     forms: dict[str, CompressedLinear] = {path: one.finished_copy() for path, one in learned_products(layers).items()}
     for path, is_signed in int8.items():
         linear = layers.get_submodule(path)

@@ -74,7 +74,7 @@ def _narrow(linear: nn.Linear, inputs: torch.Tensor | None, outputs: torch.Tenso
 
 
 def finished_layers(learned: Sequence[nn.Module]) -> list[nn.Module]:
-    """Return narrow layers in their form for scoring."""
+    """Return pruned layers in their form for scoring."""
     made: list[nn.Module] = []
     for layers in learned:
         pairs = {path for pair in prunable_pairs(layers) for path in pair}

@@ -14,7 +14,7 @@ from shunter.extensions.compression.subject import CompressionSubject, QualityLi
 
 @dataclass(frozen=True)
 class Rivals:
-    """Results of all compressions.
+    """Results of all compression methods on one model.
 
     Attributes:
         subject: Model of the fastest compression within the limits; the original model if no compression is faster.

@@ -10,7 +10,7 @@ FASTER = 0.98  # of the time; smaller differences are noise
 
 
 class SmallerModel:
-    """Pass of the stage `compression`; subclasses set the name and compress the model (`apply`)."""
+    """Base class of optimisation passes that compress a model; subclasses set the name and implement `apply`."""
 
     def applies(self, subject: CompressionSubject) -> str | None:
         """Return why the model cannot be compressed; None otherwise."""

@@ -54,7 +54,7 @@ def tables_of(report: "PlanReport", most: int) -> TextTable:
 
 
 def rivals_of(report: "PlanReport") -> TextTable:
-    """Return the simulated step time of this plan and of the others."""
+    """Return the simulated step times of this plan and of the alternative plans."""
     rows = [
         ("this plan", _milliseconds(report.step_seconds), ""),
         *(

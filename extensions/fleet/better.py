@@ -61,7 +61,7 @@ class MigratingExecutor(InProcessExecutor):
     def run(
         self, job: TrainingJob[Any, Any, Any], hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None
     ) -> TrainResult[Any, Any, Any]:
-        """Train the job; without checkpoints it never moves."""
+        """Train the job; without checkpoints the job never moves to another device."""
         while True:
             there = replace(job.execution, device=self.placement.device, threads=self.placement.threads)
             if there != job.execution:  # thread adaptation only knows the first placement
@@ -84,7 +84,7 @@ class MigratingExecutor(InProcessExecutor):
             self._meter.count_only([after.accelerator])
 
     def meter(self) -> EnergyMeter:
-        """Return the energy meter of this machine, which follows the moves."""
+        """Return an energy meter of this machine that follows the moves of the training run."""
         self._meter = super().meter()
         return self._meter
 
@@ -105,12 +105,12 @@ class DeviceUpgrade:
     _table: Sequence[Assessment] | None = None
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
-        """See `ComputeTarget.executor`; after one training run has moved, the next ones begin at the new placement."""
+        """Return an executor, see `ComputeTarget.executor`; later training runs begin where one has moved."""
         found = ThisMachine().executor(placement, checkpoints)
         return MigratingExecutor(self._now or placement, self) if isinstance(found, InProcessExecutor) else found
 
     def executors(self, placement: Placement, count: int) -> Sequence[Executor]:
-        """See `ComputeTarget.executors`; several training runs at a time do not move."""
+        """Return executors, see `ComputeTarget.executors`; parallel training runs do not move."""
         return ThisMachine().executors(placement, count)
 
     def choose(self, here: Placement, progress: TrainingProgress) -> Placement | None:

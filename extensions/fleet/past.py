@@ -53,7 +53,7 @@ class PastJobs:
         self._jobs = list(jobs)
 
     def train_seconds(self, training: str, accelerator: str, accelerators: int) -> float | None:
-        """Return the median time of this training run on as many accelerators of a type; None if it never ran there."""
+        """Return the median time of a training run on a number of accelerators of a type; None without past runs."""
         asked = (training, accelerator, accelerators)
         found = [
             one.train_seconds

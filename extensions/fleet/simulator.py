@@ -29,7 +29,7 @@ class Uplinks:
         self._changed: dict[str, JobState] = {}
 
     def cross(self, state: JobState, placement: Placement, sign: int) -> None:
-        """Add a job (1) or remove it (-1)."""
+        """Add a job to the network uplinks that it uses (1), or remove it (-1)."""
         links = self._links(placement)
         for link in links:
             jobs = self._jobs[link]
@@ -144,7 +144,7 @@ class _Simulation:
         return Schedule(self._policy.name, self._cluster, outcomes, tuple(self._spans), self._decisions)
 
     def _happen(self, kind: int, subject: object, version: int) -> bool:
-        """Process an event; return False if it was outdated."""
+        """Process one event of the simulation; return False if the event was outdated."""
         board = self._board
         if isinstance(subject, Job):
             board.waiting[subject.name] = JobState(subject, waiting_since=board.now)
@@ -230,7 +230,7 @@ class _Simulation:
         self._announce_end(state)
 
     def _cross(self, state: JobState, placement: Placement | None, sign: int) -> None:
-        """Add a job to its uplinks, or remove it."""
+        """Add a job to the network uplinks that it uses, or remove it."""
         if placement is not None and self._cluster.network.shared_uplinks and len(placement) > 1:
             self._uplinks.cross(state, placement, sign)
 

@@ -49,7 +49,7 @@ class _TableStore(ABC):
 
     @abstractmethod
     def find(self, address: Address) -> list[Path]:
-        """Return the path of the local copy of a version, which is made if it is absent; see the subclass."""
+        """Return the path of the local copy of a table version; the copy is made if it is absent."""
 
     def copy(self, paths: Iterable[Path]) -> None:
         """Raise `DataError`, because the local copy of a version was removed after `find` returned it."""

@@ -39,7 +39,7 @@ class Seen:
     predicted: np.ndarray
 
     def plus(self, others: "Seen") -> "Seen":
-        """Return these points followed by the points of `others`."""
+        """Return these points followed by other points."""
         return Seen(np.vstack([self.points, others.points]), np.vstack([self.predicted, others.predicted]))
 
 

@@ -109,7 +109,7 @@ class FrontPool:
         return found
 
     def _add(self, points: Mapping[ModelSpec, Parameters]) -> None:
-        """Add architectures to the pool, with their costs."""
+        """Add sampled architectures, with their costs, to the pool."""
         assert self._costs is not None, "a cost is weighed"
         for spec, point in points.items():
             if spec not in self._points:

@@ -25,7 +25,7 @@ NE_COLOUR, COST_COLOUR = "#1f4e79", "#b5541c"
 
 
 def publish_supernet(stages: Sequence[Learned], space: ArchitectureSpace, directory: Path, run_id: str) -> None:
-    """Log the figure, the theta of every round and the results to the run of the search.
+    """Log the figure, the candidate probabilities of every round and the results to the search's run.
 
     Args:
         stages: Stages of the training.

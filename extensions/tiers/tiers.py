@@ -82,7 +82,7 @@ class StartingRows:
 
 
 class RowTiers:
-    """Rows in a file and in slots.
+    """Embedding rows in a file, of which the rows in use are cached in slots in memory.
 
     The file may be older than the slots; `flush` updates it to the last trained batch.
 

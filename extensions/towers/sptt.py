@@ -131,7 +131,7 @@ class TowerEmbeddings(EmbeddingTables):
         return _reordered(received, self._by_process)
 
     def to_towers(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Run steps 1 to 4, and return the host's fields for the samples of all peers.
+        """Look up and send vectors to towers (steps 1 to 4); return the host's fields for the samples of all peers.
 
         Args:
             values: Ids of this process's samples, as for `forward`.
@@ -148,7 +148,7 @@ class TowerEmbeddings(EmbeddingTables):
         return _reordered(received, self._within_host)
 
     def to_samples(self, vectors: Tensor, counts: Sequence[int]) -> Tensor:
-        """Run step 5: send this host's vectors to the peers, and receive all hosts' vectors of this process's samples.
+        """Return tower outputs to their samples (step 5): exchange vectors with the peers on other hosts.
 
         Args:
             vectors: Vectors of this host for all peers' samples, `[hosts * batch, vectors of this host, width]`.
@@ -192,7 +192,7 @@ class TowerEmbeddings(EmbeddingTables):
             yield Shard(table=table, first_row=0, first_column=0, weight=weight, adagrad_sum=sums, replicated=False)
 
     def _lookup_own(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Run steps 1 and 2, and return `[processes * batch, own tables, dim]`, samples of the first process first."""
+        """Look up this process's tables (steps 1 and 2): `[processes * batch, own tables, dim]`, by process."""
         (tables,) = self._tables
         batch = (len(offsets) - 1) // len(self.rows)
         values, offsets = self._send_ids(values, offsets)
@@ -208,7 +208,7 @@ class TowerEmbeddings(EmbeddingTables):
         return means
 
     def _send_ids(self, values: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-        """Run step 1, and return the ids of this process's tables from all processes, by table and then by process."""
+        """Exchange ids (step 1); return the ids for this process's tables, by table and then by process."""
         owned, everyone = self.layout.owned, self.hosts.everyone
         fields, processes = [field for own in owned for field in own], len(owned)
         lengths = offsets.diff().view(len(self.rows), -1)

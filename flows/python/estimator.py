@@ -42,7 +42,7 @@ class Estimator(ClassifierMixin, BaseEstimator):
         self.schema, self.options = schema, options
 
     def fit(self, X: Any, y: Any) -> Self:  # noqa: N803 - scikit-learn's names
-        """Train on a frame and its labels; errors as `shunter.train`."""
+        """Train a model on a frame and its labels; raises the errors of `shunter.train`."""
         from shunter.flows.python.functions import train
         from shunter.ingestion.schema import Schema, read_schema
 

@@ -138,7 +138,7 @@ class StepModel:
     def _dense_seconds(
         self, workload: Workload, precision: Precision, samples: int, share: float
     ) -> tuple[float, float]:
-        """Return the seconds of large products, and of small products and other operators, both bound by memory."""
+        """Return the seconds of large matrix products, and those of small products and other operators."""
         copy_rate = self.profile.copy_bytes_per_second.value * min(1.0, 2 * share)
         if not workload.matmuls:
             flops = workload.matmul_flops_per_sample * samples

@@ -64,11 +64,11 @@ class Stretch:
         return self._component.interval_seconds
 
     def close(self, seconds: float) -> None:
-        """Stop counting at `seconds` of the meter."""
+        """Stop to count the component at a time of the meter, in seconds."""
         self._last_words = self.read(seconds)
 
     def sample(self, seconds: float) -> None:
-        """Read the sources, at `seconds` of the meter."""
+        """Read the component's energy sources at a time of the meter, in seconds."""
         if self.is_open:
             self._component.sample(seconds - self._since_seconds)
 

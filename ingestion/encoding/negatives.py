@@ -40,7 +40,7 @@ class NegativeSampler:
 
     @property
     def rate(self) -> float:
-        """Ratio of drawn negatives per positive row to the number of other items; may exceed 1."""
+        """Sampled negatives per positive row, divided by the number of other items; may exceed 1."""
         return self.per_positive / (len(self.items) - 1)
 
     @property

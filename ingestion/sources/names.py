@@ -56,7 +56,7 @@ def named_datasets() -> tuple[NamedDataset, ...]:
 
 
 def is_named(data: str) -> bool:
-    """Return True if `data` names a reader rather than files."""
+    """Return True if `data` is the name of a data set that code reads, and not a path of files."""
     name, _, argument = data.partition(":")
     is_word = bool(argument) or name.replace("-", "").replace("_", "").isalnum()  # searches no other distributions
     return name in READERS.entries or (is_word and "/" not in name and name in READERS)

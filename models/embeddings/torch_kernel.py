@@ -43,7 +43,7 @@ class TorchEmbeddings(EmbeddingTables):
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Return True if the request chooses plain torch for lookups."""
+        """Return True if the request selects torch's own operators for lookups."""
         return choose_kernel(wanted.kernel, wanted.device) == "torch"
 
     @classmethod

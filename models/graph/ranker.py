@@ -67,7 +67,7 @@ class Ranker(nn.Module, ABC):
 
     @property
     def device(self) -> torch.device:
-        """Device of the ranker."""
+        """Torch device of the ranker's weights."""
         return self.item_degrees.device
 
     @property

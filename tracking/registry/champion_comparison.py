@@ -127,7 +127,7 @@ class ChampionComparison(Frozen):
         ]
 
     def explain(self) -> str:
-        """Return the result of the comparison, in one sentence."""
+        """Return the result of comparing champion and challenger, in one sentence."""
         relation = "above" if self.is_better else "not above"
         return (
             f"On {self.rows:,} rows the challenger has {'log loss' if self.constant_loss is None else 'loss'} "

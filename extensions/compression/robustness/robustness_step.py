@@ -76,7 +76,7 @@ def measure_robustness(title: str, memory: Memory, dataset: Dataset, request: Ro
 
 
 def log_robustness(run_id: str, version: Version, dataset: Dataset, card: RobustnessCard) -> None:
-    """Log the results to the run, and to the model version with its description.
+    """Log the quality under memory faults to the run, and to the model version with its description.
 
     Raises:
         TrackingError: The tracking store fails.

@@ -88,7 +88,7 @@ class ProcessGroup(Executor):
         return TrainResult(model=model.eval(), **vars(done.figures))
 
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
-        """Train and return only the figures; raises as `run`."""
+        """Train a model in several processes, and return its metrics and times without weights; raises as `run`."""
         with tempfile.TemporaryDirectory(prefix="shunter-") as name:
             return self._train(job, hooks, Checkpointing(Path(name) / "checkpoint"), Path(name)).figures
 

@@ -81,13 +81,13 @@ class Group:
         return None not in self.codes
 
     def wait(self, seconds: float) -> None:
-        """Wait at most this many seconds until all processes have ended."""
+        """Wait until all processes of the group have ended, at most a given number of seconds."""
         deadline = time.monotonic() + seconds
         for member in self.members:
             member.wait(max(0.0, deadline - time.monotonic()))
 
     def end(self) -> None:
-        """Terminate the running processes, and kill them after `GRACE_SECONDS`."""
+        """Terminate the running processes of the group, and kill them after `GRACE_SECONDS`."""
         for member in self.members:
             if member.code is None:
                 member.terminate()

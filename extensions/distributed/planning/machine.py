@@ -144,7 +144,7 @@ def machine_of(request: DevicesRequest, profiles: Sequence[HardwareProfile]) -> 
 def processes_here(
     profiles: Sequence[HardwareProfile], count: int, per_host: int | None = None, network_gbit: float = 100.0
 ) -> Machine:
-    """Return the processes of this machine, which share its processor or have a GPU each."""
+    """Return several processes of this machine as a machine; they share the processor or have a GPU each."""
     profile = next((one for one in profiles if one.accelerator.kind == "cuda"), profiles[0])
     if sum(one.accelerator.kind == "cuda" for one in profiles) < count:
         profile = next((one for one in profiles if one.accelerator.kind == "cpu"), profile)

@@ -94,7 +94,7 @@ class Links:
         return data * share / self.within.bytes_per_second + (self.per_host - 1) * MESSAGE_SECONDS
 
     def fully_sharded(self, dense: float, weights: float, pieces: int) -> float:
-        """Return the seconds of layers sharded over all devices; the next piece is gathered during computation.
+        """Return the seconds of forward and backward pass if weights are gathered piece by piece (fully sharded).
 
         Gradients are scattered over the same links.
 
@@ -114,7 +114,7 @@ class Links:
 
 
 def _in_pieces(dense: float, pieces: int, first: float, beside: float, last: float) -> float:
-    """Return the seconds of the forward and backward pass over the pieces.
+    """Return the seconds of forward and backward pass if weights are gathered piece by piece.
 
     Args:
         dense: Seconds of computing, with the optimiser.

@@ -58,7 +58,7 @@ class PlanProposer(Proposer):
         self._proposals: list[list[ShardingOption]] = []
 
     def load(self, search_space: list[ShardingOption], enumerator: Enumerator | None = None) -> None:
-        """Find the plan among TorchRec's options.
+        """Find the given plan among TorchRec's options.
 
         Raises:
             PlannerError: A table is not in the plan, or its planned placement is not among the options.
@@ -84,10 +84,10 @@ class PlanProposer(Proposer):
         perf_rating: float | None = None,
         storage_constraint: Topology | None = None,
     ) -> None:
-        """Ignore the feedback: there is only one proposal."""
+        """Ignore TorchRec's feedback, because there is only one proposal."""
 
     def propose(self) -> list[ShardingOption] | None:
-        """Return the plan at the first call, then None."""
+        """Propose the plan at the first call, and nothing afterwards."""
         return self._proposals.pop() if self._proposals else None
 
 

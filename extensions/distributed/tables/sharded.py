@@ -91,7 +91,7 @@ class Division:
 
     @property
     def groups(self) -> list[TableGroup]:
-        """All groups, in the order of their vectors in the output of a lookup."""
+        """All table groups, in the order of their vectors in the output of a lookup."""
         return [*([self.pooled] if self.pooled else []), *(group for _, _, group in self.exchanged)]
 
     def order(self, where: torch.device) -> ColumnOrder | None:

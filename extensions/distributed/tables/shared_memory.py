@@ -49,12 +49,12 @@ class SharedMemory:
             return None
 
     def reserve(self, floats: int) -> None:
-        """Reserve room for at least this number of floats in each piece; growing the memory discards its content."""
+        """Reserve room for at least a given number of floats; growing the shared memory discards its content."""
         if 2 * 4 * floats > self._pieces[0].nbytes:
             self._together(2 * 4 * floats)
 
     def own(self) -> Tensor:
-        """Return the float32 numbers that this process writes."""
+        """Return the array of float32 numbers that this process writes."""
         return self.of(self._rank)
 
     def of(self, rank: int) -> Tensor:

@@ -44,7 +44,7 @@ def given_plan(
     device: torch.device,
     processes_per_node: int | None,
 ) -> "ShardingPlan":
-    """Return the plan for TorchRec; it is the same in every process.
+    """Return the given plan in TorchRec's form; the result is equal in every process.
 
     Args:
         collection: The tables, on the meta device.

@@ -71,7 +71,7 @@ class ManyProcesses(OneProcess):
         self._word: tuple[dist.Work, Tensor] | None = None
 
     def random_seed(self, seed: int) -> int:
-        """Return the seed of this process's dropout; each process has its own."""
+        """Return the seed of dropout, which is different in each process."""
         return seed + self.rank * SEEDS_APART
 
     def record_steps(self, model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:

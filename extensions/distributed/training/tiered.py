@@ -306,7 +306,7 @@ class TieredShards(EmbeddingTables):
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def _numbered(self, values: Tensor, offsets: Tensor, *, counted: bool) -> _Admitted:
-        """Run steps 1 to 4 for a batch, and return it with slots."""
+        """Load the rows of a batch (steps 1 to 4 of the module docstring), and return the batch with slot numbers."""
         import pandas as pd
 
         position, found = pd.factorize(EmbeddingTables._row_of_each(self, values, offsets).numpy())
@@ -326,7 +326,7 @@ class TieredShards(EmbeddingTables):
         return _Admitted(torch.from_numpy(slot_of_row[position]), rows, position)
 
     def _in_file(self, rows: np.ndarray) -> np.ndarray:
-        """Return the positions of this process's rows in its file."""
+        """Return the positions of rows in the file of this process."""
         table = np.searchsorted(self._starts, rows, side="right") - 1
         return rows - self._starts[table] - self._own_first[table] + self._own_starts[table]
 
@@ -375,7 +375,7 @@ class TieredShards(EmbeddingTables):
             raise TrainingError("The training process ended while a batch was being prefetched: train again to resume.")
 
     def _agree_to_continue(self, asked: Sequence[int], *, is_over: bool = False) -> list[int]:
-        """Run step 1; return the number of rows that each process requests from this one.
+        """Exchange row counts (step 1); return the number of rows that each process requests from this one.
 
         Raises:
             TrainingError: Another process has left the pass, but this process has not.
@@ -398,7 +398,7 @@ class TieredShards(EmbeddingTables):
         return [int(one) for one in least]
 
     def _exchange(self, sent: Tensor, to: Sequence[int], by: Sequence[int]) -> Tensor:
-        """Send each process its part, and receive a part from each process."""
+        """Exchange one part of a tensor with each process."""
         received = sent.new_empty(sum(by))
         dist.all_to_all_single(received, sent, list(by), list(to), group=self._group)
         return received

@@ -156,7 +156,7 @@ def read(path: str) -> pl.DataFrame:
 
 
 def main() -> None:
-    """Score a file."""
+    """Score the rows of a file with the exported model."""
     parser = argparse.ArgumentParser(description="Score rows with the model of this folder.")
     parser.add_argument("rows", help="Parquet or CSV file with the columns of the click log.")
     parser.add_argument("--out", default=sys.stdout, help="CSV file for the scores; standard output if omitted.")

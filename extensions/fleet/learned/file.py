@@ -153,7 +153,7 @@ def load_policy(path: Path) -> tuple[PolicyCard, list[Weights]]:
 
 
 def make_learned(path: Path, make_policy: Callable[[str], Decider]) -> Learned:
-    """Return the policy of a file; it rejects clusters of another shape.
+    """Return the learned policy of a file; the policy rejects clusters of another shape.
 
     Args:
         path: The file.

@@ -216,7 +216,7 @@ class Planner:
 
     @staticmethod
     def _carry_out(board: Board, view: View, picks: list[Pick], begun: dict) -> list[JobState]:
-        """Carry out the picks; jobs keep their machines within a pool unless reserved. Return picked running jobs."""
+        """Place the chosen jobs, if possible on their machines within a pool; return the picked running jobs."""
         picked = {view.jobs[pick.row].name: pick for pick in picks}
         left = [
             machine.count - sum(one.accelerators for one in begun.values() if one.machine == i)

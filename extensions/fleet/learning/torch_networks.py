@@ -25,7 +25,7 @@ class Networks:
         self.tensors = {name: torch.tensor(value, requires_grad=True) for name, value in drawn.items()}
 
     def load(self, weights: Weights) -> None:
-        """Load weights; agents without weights keep their current ones."""
+        """Load the weights of policy networks; agents without weights in the file keep their current ones."""
         with torch.no_grad():
             for name, tensor in self.tensors.items():
                 if name in weights and weights[name].shape == tuple(tensor.shape):

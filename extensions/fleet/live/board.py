@@ -12,7 +12,7 @@ NOISE_GIB = 0.01  # smaller differences of a server's memory are ignored: Ray ro
 
 
 class LiveBoard(Board):
-    """Board that places each process on one machine: a job of one process, or each part of a job of several."""
+    """Schedule board of a live cluster: a process is placed on one machine, with enough cores, GPUs and memory."""
 
     def place(
         self,
@@ -34,7 +34,7 @@ class LiveBoard(Board):
     def fill(
         self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, need: Need = ANYWHERE
     ) -> Placement | None:
-        """See `Board.fill`; a single process gets the smallest sufficient machine, so that larger ones stay free."""
+        """Place a job, see `Board.fill`; a single process gets the smallest sufficient machine."""
         if need.part is not None:
             return super().fill(accelerators, machines, is_sorted=is_sorted, need=need)
         order = machines if is_sorted else sorted(machines, key=lambda i: (self.free[i], i))
@@ -42,7 +42,7 @@ class LiveBoard(Board):
         return None if found is None else ((found, accelerators),)
 
     def _take_memory(self, machine: int, gib: float) -> None:
-        """See `Board._take_memory`; usage by others is known with a delay, and Ray's own accounting decides."""
+        """Take memory of a server for a job, see `Board._take_memory`; Ray's own accounting has the last word."""
         server = self.cluster.server_of[machine]
         if server in self.free_memory:
             self.free_memory[server] -= gib

@@ -168,7 +168,7 @@ class Driver:
         return count, memory
 
     def _note_moved(self, one: LiveJob) -> None:
-        """Postpone reading the usage of these machines, because Ray's figures lag behind for a moment."""
+        """Wait before the usage of some machines is read again, because Ray's figures lag behind for a moment."""
         self._moved_at |= {beside: self.now for name, _ in one.places for beside in self._ground.beside(name)}
 
     @staticmethod
@@ -266,7 +266,7 @@ class Driver:
             self._send(one)
 
     def _send(self, one: LiveJob) -> None:
-        """Start a job at its placement."""
+        """Start a job at the placement that the policy chose."""
         placement = one.state.placement
         assert placement is not None, f"{one.name} has no place"
         one.places, one.following, one.status = self._ground.places(placement), None, Status.RUNNING
@@ -375,7 +375,7 @@ class Driver:
         self._around.say(f"{ended} of {len(self.jobs)} trained, {waiting} wait; {shares or 'none runs'}.")
 
     def _stop_all(self) -> None:
-        """Let running jobs save their state, and wait for them."""
+        """Stop the running jobs after a checkpoint, and wait for them."""
         running = {one.name for one in self.jobs.values() if one.status in (Status.RUNNING, Status.STOPPING)}
         for one in self.jobs.values():
             if one.status is Status.RUNNING:

@@ -65,21 +65,21 @@ class Seen(Frozen):
 
 
 class JobRecord(Frozen):
-    """Record of one job.
+    """Saved state of one job of a live fleet.
 
     Attributes:
-        share: Share of its longest schedule at its last checkpoint.
+        share: Completed share of the job's longest schedule at the last checkpoint.
         pace: Measured seconds of the whole job by accelerator type.
-        stretches: Periods in which it held accelerators.
-        waiting_since: Time at which it last began to wait.
-        ideal_seconds: Time of its progress under ideal conditions, alone in a consolidated placement.
-        preemptions: Number of stops after which it waited.
-        migrations: Number of moves.
+        stretches: Periods in which the job held accelerators.
+        waiting_since: Time at which the job last began to wait.
+        ideal_seconds: Time that the job's progress would take under ideal conditions, alone and consolidated.
+        preemptions: Number of stops after which the job waited.
+        migrations: Number of moves to other accelerators.
         losses: Number of successive losses without progress.
-        because: Reason of its failure.
-        figures: Quality of its model.
+        because: Reason of the job's failure.
+        figures: Quality of the trained model.
         seen: Measurements by accelerator type.
-        is_whole: True if no step was repeated, so that its times are those of one complete training.
+        is_whole: True if no step was repeated, so that the times are those of one complete training run.
     """
 
     name: str

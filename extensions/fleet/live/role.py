@@ -128,11 +128,11 @@ class Trainings(Protocol):
         ...
 
     def start(self, job: str, places: Places) -> None:
-        """Start a job, from its last checkpoint if any, as soon as these machines have enough free accelerators."""
+        """Start a job, from its last checkpoint if any, as soon as the machines have enough free accelerators."""
         ...
 
     def stop(self, job: str) -> None:
-        """Make a job save its state and end."""
+        """Stop a job after a checkpoint."""
         ...
 
     def events(self, timeout_seconds: float) -> list[Event]:

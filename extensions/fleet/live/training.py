@@ -89,7 +89,7 @@ class Costs:
     _stopped_at: float | None = None
 
     def send(self, now: float, accelerator: str, *, is_free: bool) -> None:
-        """Record a start; its duration is measured only if no other job still holds the accelerators (`is_free`)."""
+        """Record the start of a job; its duration counts only if the accelerators were free (`is_free`)."""
         self._accelerator, self._sent_at = accelerator, now if is_free else None
         self._since = self._stopped_at = None
 

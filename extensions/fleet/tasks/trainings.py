@@ -163,7 +163,7 @@ class RayTrainings:
         return self._machines
 
     def start(self, job: str, places: Places) -> None:
-        """Start a job, from its last checkpoint if any, as soon as these machines have enough free accelerators."""
+        """Start a job, from its last checkpoint if any, as soon as the machines have enough free accelerators."""
         assert job not in self._running, f"{job} runs already"
         self._progress.pop(job, None)  # of an earlier start: steps may be repeated
         on = [Spot.of(machine, count, self._cluster.nodes) for machine, count in places]
@@ -171,7 +171,7 @@ class RayTrainings:
         threading.Thread(target=self._run, args=(running,), name=f"job-{job}", daemon=True).start()
 
     def stop(self, job: str) -> None:
-        """Make a job save its state and end."""
+        """Stop a job after a checkpoint."""
         if job in self._running:
             self._running[job].stops.set()
 

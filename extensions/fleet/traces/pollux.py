@@ -191,11 +191,11 @@ class ElasticWork:
     whole_seconds: bool = True
 
     def types(self) -> tuple[str, ...]:
-        """See `Work.types`: the measurements are of one type, which is used for every type."""
+        """Return the accelerator types of the job, see `Work.types`; the measurements of one type are used for all."""
         return ()
 
     def counts(self, asked: int) -> tuple[int, ...]:
-        """See `Work.counts`; a job with a fixed batch is rigid."""
+        """Return the possible numbers of accelerators, see `Work.counts`; a fixed batch size permits only one."""
         if self.batch is not None:
             return (asked,)
         most = self.application.largest_batch // self.application.smallest_local

@@ -35,7 +35,7 @@ class NetworkFile(Frozen):
 
 
 class NetworkProbe(GroupTrainer):
-    """Actor that takes part in the timing of collectives."""
+    """Ray actor that takes part in the timing of collective operations between nodes."""
 
     def durations(self) -> dict[tuple[Collective, int], list[float]]:
         """Return the seconds of each repetition, by operation and message size."""

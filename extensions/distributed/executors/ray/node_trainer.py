@@ -100,7 +100,7 @@ class NodeTrainer:
         """Do nothing; the call returns once Ray has reserved the resources of the actor."""
 
     def end(self, seconds: float) -> None:
-        """Wait at most this many seconds for the training to end."""
+        """Wait for the training to end, at most a given number of seconds."""
         self._ended.wait(seconds)
 
     def _run(self, task: Task, files: Files) -> None:
@@ -304,7 +304,7 @@ class GroupTrainer(NodeTrainer):
 
 
 def _there(dataset: Dataset) -> Dataset:
-    """Return the data set in its folder on this node."""
+    """Return the data set of the job in its folder on this node."""
     found = find_dataset(dataset)
     assert found is not None, "the data set was sent first"
     return replace(dataset, directory=found)

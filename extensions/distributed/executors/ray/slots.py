@@ -145,7 +145,7 @@ class RayExecutor(Executor):
         return with_model(job, self._train(task, hooks))
 
     def figures(self, job: ClickJob, hooks: Hooks = Hooks()) -> TrainingFigures:
-        """Train and return only the figures; raises as `run`."""
+        """Train a model on a cluster node, and return its metrics and times without weights; raises as `run`."""
         return self._train(Task(job=job, wants_model=False, cores=self._cores), hooks).figures
 
     def meter(self) -> LedgerMeter:
@@ -193,6 +193,6 @@ class FlowMeter:
         return self._here.seconds_so_far()
 
     def joules_so_far(self) -> float | None:
-        """Return the joules of `reading`."""
+        """Return the energy that this process and the nodes have used so far, in joules."""
         here, there = self._here.joules_so_far(), self._ledger.total_with_branches().joules
         return None if here is None or there is None else here + there

@@ -120,7 +120,7 @@ def test_a_plan_keeps_to_the_memory_of_each_device() -> None:
 
 def test_more_devices_than_rows_are_refused() -> None:
     tiny = ModelDemand("dlrm", "made", (TableDemand.zipf("t", 3, 32),), WORKLOAD)
-    with pytest.raises(RequestError, match="There are 8 devices, but the largest table has 3 rows"):
+    with pytest.raises(RequestError, match="8 devices are more than the 3 rows of the largest table"):
         check_devices(tiny, machine(8, 8))
 
 
