@@ -138,7 +138,7 @@ def _check_bounds(text: str) -> None:
                 total += 1
             case yaml.AliasEvent():
                 if event.anchor not in known:
-                    raise YamlError(f"has an alias *{event.anchor} of nothing before it")
+                    raise YamlError(f"has an alias *{event.anchor} without an anchor before it")
                 done = known[event.anchor]
                 total += done.values
         if total > MOST_VALUES:

@@ -50,7 +50,7 @@ class PatientCaller:
                     raise
                 self._say(error, delay_seconds)
             time.sleep(delay_seconds)
-        raise AssertionError("the sequence of retry delays has ended")
+        raise AssertionError("the retry delays never end")
 
     def _say(self, error: Exception, delay_seconds: float) -> None:
         """Print the notice once, but not for delays below one second."""

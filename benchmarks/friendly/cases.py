@@ -317,7 +317,7 @@ JOBS = (
     ("- data", "holds no keys"),
     ("", "holds no keys"),
     ("a: b: c", "is neither YAML nor JSON"),
-    ("data: &a [*a]", r"has an alias \*a of nothing before it"),
+    ("data: &a [*a]", r"has an alias \*a without an anchor"),
     ("explore: maybe", "explore in placement is maybe: give "),
     ("objective: speed", "the objective 'speed' is unknown"),
     ("towers: 2", "needs a model that has towers"),

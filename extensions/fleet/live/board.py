@@ -42,7 +42,7 @@ class LiveBoard(Board):
         return None if found is None else ((found, accelerators),)
 
     def _take_memory(self, machine: int, gib: float) -> None:
-        """Take memory of a server for a job, see `Board._take_memory`; Ray's own accounting has the last word."""
+        """Take memory of a server for a job, see `Board._take_memory`; Ray's own accounting decides."""
         server = self.cluster.server_of[machine]
         if server in self.free_memory:
             self.free_memory[server] -= gib
