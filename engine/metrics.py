@@ -68,7 +68,7 @@ class Metrics(Record):
 
     @property
     def relative_loss(self) -> float:
-        """Mean loss over that of the best constant prediction."""
+        """Mean loss, divided by the loss of the best constant prediction."""
         return self.ne
 
     @property

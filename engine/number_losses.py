@@ -190,7 +190,7 @@ class Ordinal(NumberLoss):
         return _minimum(self, labels, weights)
 
     def _on(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """Return levels, log odds from each level on, those from the next on, and steps, like the outputs."""
+        """Return the levels, the log odds from each level and from the next level on, and the steps between levels."""
         if outputs.device not in self._values:  # copied once, for a copy in each step would make the host wait
             kept = self._values[torch.device("cpu")]
             self._values[outputs.device] = tuple(one.to(outputs.device) for one in kept)  # pyright: ignore

@@ -116,7 +116,7 @@ class StoppedError(TrainingError):
         return self.reason.is_exploration
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return str(self.args[0])
 
 

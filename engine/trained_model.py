@@ -80,7 +80,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
     @model_validator(mode="before")
     @classmethod
     def _read_old(cls, values: Any) -> Any:
-        """Accept the description of an earlier version, which holds only the text of the stop reason."""
+        """Accept a description written by an earlier version, which holds the stop reason only as text."""
         return with_stop_reason(values)
 
     @computed_field

@@ -156,7 +156,7 @@ class Reservation:
         return bool(self._locks)
 
     def take_if_free(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
-        """Reserve as `take` does; on failure return a description of the current holder."""
+        """Reserve accelerators like `take`, but on failure return a description of the current holder."""
         missing = self.take(groups, holder)
         return None if missing is None else _description_of_use(missing, leases_of_others(missing))
 

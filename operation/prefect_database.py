@@ -29,7 +29,7 @@ class UnreachableDatabaseError(ShunterError):
         self.address, self._reason = without_secrets(address), f"{type(error).__name__}: {first_line(error)}"
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return without_secrets(
             f"Prefect's database {self.address} accepts no connection ({self._reason}): start it, correct "
             f"--prefect-database, or give --prefect-database {SQLITE}."

@@ -56,7 +56,7 @@ class PastJob:
     family: str
 
     def work_shares(self, batch_sizes: Sequence[int]) -> Posterior | None:
-        """Predict the log of the share of the planned work that is needed, by batch size; None without past runs."""
+        """Predict the log of the needed share of planned epochs, by batch size; None without past runs."""
         return self.history.work_shares(batch_sizes, data=self.data, family=self.family)
 
     def good_batch_sizes(self) -> list[int]:

@@ -213,5 +213,5 @@ def _suits(values: Any, field: CategoricalField) -> bool:
 
 
 def _missing(values: Column, found: list[Any]) -> list[Any]:
-    """Return the distinct values without a cached result."""
+    """Return the distinct values of a column that have no cached result yet."""
     return list(dict.fromkeys(value for value, one in zip(values, found, strict=True) if one is None))

@@ -167,7 +167,7 @@ class Keeper:
             self._metrics.index_recall.labels(str(length)).set(recall)
 
     def _log_error(self, title: str, error: Exception) -> None:
-        """Log the reason why the old model stays; only errors of the store are tried again."""
+        """Log why the old model stays in use; only errors of the store are retried."""
         self._metrics.takeovers.labels("failed").inc()
         if isinstance(error, ShunterError) and title != "?":
             self._refused = title

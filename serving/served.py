@@ -138,7 +138,7 @@ class ServedModel:
         self.scorer.encoder.check_columns(table.columns, "The request", f"of {self.title}")
 
     def _read(self, table: Table) -> dict[str, pl.Series]:
-        """Return the columns that the model reads.
+        """Return the columns of a request that the model reads.
 
         Raises:
             RefusedError: A column has lists although the model expects single values.

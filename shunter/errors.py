@@ -41,7 +41,7 @@ class ServerTimeoutError(ShunterError):
         self.name, self.url, self.waited_seconds, self._log = name, url, waited_seconds, log
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         waited = f"{self.waited_seconds:g} seconds"
         return f"{self.name} did not answer at {self.url} within {waited} after its start: {self._log} to see its log."
 
@@ -67,7 +67,7 @@ class SeveralModelsError(RequestError):
         self.names = tuple(names)
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return f"There are several registered models: name one of {', '.join(self.names)}."
 
 
@@ -87,7 +87,7 @@ class UnknownNameError(RequestError):
         self.role, self.name, self.known, self.nearest = role, name, tuple(known), tuple(nearest)
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         hint = f" Did you mean {self.nearest[0]!r}?" if self.nearest else ""
         return f"Unknown {self.role} {self.name!r}: use one of {', '.join(self.known)}.{hint}"
 
@@ -108,7 +108,7 @@ class MissingExtensionError(RequestError):
         self.role, self.name, self.extension = role, name, extension
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return f"The {self.role} {self.name!r} needs {self.extension!r}, which is not installed."
 
 
@@ -128,7 +128,7 @@ class UnsupportedError(RequestError):
         self.method, self.model, self.needs = method, model, needs
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return f"The model {self.model} cannot {self.method}: that needs {self.needs}."
 
 
@@ -147,7 +147,7 @@ class MissingPackageError(RequestError):
         self.package, self.extra = package, extra
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return f"{self.package} is not installed: run `pip install 'shunter[{self.extra}]'`."
 
 
@@ -178,7 +178,7 @@ class ModelTooLargeError(TooLargeError):
         self.sparse_form, self.low_rank_form = sparse_form, low_rank_form
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         forms = ((self.sparse_form, "its sparse form"), (self.low_rank_form, "its low-rank form"))
         instead = " or ".join(f"{name} ({what})" for name, what in forms if name)
         needed, left = self.needed_bytes / 2**30, self.available_bytes / 2**30
@@ -208,7 +208,7 @@ class ColumnError(DataError):
         self.column, self.path, self._problem = column, path, problem
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return f"Column {self.column} of {self.path} {self._problem}."
 
 
@@ -226,7 +226,7 @@ class DamagedDataError(DataError):
         self.path = path
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return str(self.args[0])
 
 
@@ -245,7 +245,7 @@ class UnusableValuesError(DataError):
         self.shares, self.limit, self._listed = shares, limit, listed
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return (
             f"Unknown or unreadable values above --max-unknown {self.limit:g}: {self._listed}. Check how these columns "
             "are written, or raise the limit."
@@ -286,7 +286,7 @@ class QualityNotReachedError(InfeasibleError):
 
 
 class DegradedModelError(InfeasibleError):
-    """Error of a champion in use that is degraded on the evaluated day.
+    """Error: the champion in use is degraded on the evaluation day.
 
     Attributes:
         words: The finding.
@@ -334,7 +334,7 @@ class DamagedFileError(CheckpointError):
         self.path, self.reason = path, reason
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return f"The file {self.path} is damaged ({self.reason}): restore it or start anew."
 
 
@@ -367,7 +367,7 @@ class CallbackError(ShunterError):
         self.name, self.method, self._reason = name, method, f"{type(error).__name__}: {first_line(error)}"
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return (
             f"The callback {self.name!r} failed in {self.method} ({self._reason}): correct or uninstall its package, "
             "then run the same command again."
@@ -390,7 +390,7 @@ class StorageError(ShunterError):
         self.path, self.reason = path, reason
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         what = self.path or "A file of the home or of the temporary folder"
         advice = "make room and permit access, or name another SHUNTER_HOME"
         return f"{what} cannot be opened or written ({self.reason}): {advice}."
@@ -412,7 +412,7 @@ class OutputError(StorageError):
             self.exit_code = 141
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return f"The output cannot be written ({self.reason}): redirect it to a writable place."
 
 
@@ -440,7 +440,7 @@ class UntrustedModelError(TrackingError):
         self.name, self.reason, self.fingerprint = name, reason, fingerprint
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         key = "name the key with SHUNTER_MODEL_KEY, or " if self.reason is Distrust.UNKNOWN_KEY else ""
         return (
             f"The model {self.name!r} is not loaded: {self.reason}. Use another version; or {key}if you trust the "

@@ -183,7 +183,7 @@ def _loaded(target: str) -> Any:
 
 
 def _is_installed(package: str) -> bool:
-    """Return True if a package and its parents are there; a folder of left-over bytecode has no origin."""
+    """Return True if a package and its parents are installed; a folder of left-over bytecode does not count."""
     parent = package.rpartition(".")[0]
     if parent and not _is_installed(parent):
         return False

@@ -55,7 +55,7 @@ class AddressNotTakenError(RequestError):
         self.address = without_secrets(address)
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return f"{self.address} is a remote address, but a local path is needed here: give the path of a local file."
 
 

@@ -249,7 +249,7 @@ class Settings(BaseSettings):
 
     @property
     def baselines_directory(self) -> Path:
-        """Trained baselines, one folder per content: data, settings, schedule and code."""
+        """Folder of trained baselines, one subfolder per combination of data, settings, schedule and code."""
         return self.home / "baselines"
 
     @property

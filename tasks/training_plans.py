@@ -61,7 +61,7 @@ class Planner(Protocol):
         ...
 
     def keep_step(self, run: Any, planned: Any, trained: Any) -> None:
-        """Store the measured time of a plan's steps beside the predicted time."""
+        """Store the measured step time of a plan beside the predicted one."""
         ...
 
 

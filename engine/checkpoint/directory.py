@@ -451,7 +451,7 @@ def _bytes_for_copies(model: nn.Module) -> float:
 
 
 def _bytes_for_rows(taken_bytes: int) -> float:
-    """Return the memory in bytes for copies of rows before steps, after `taken_bytes` for other copies."""
+    """Return the bytes of memory for copies of embedding rows, after `taken_bytes` for other copies."""
     return max(_free_bytes() - taken_bytes, 0)
 
 

@@ -89,7 +89,7 @@ class Generation:
     best_parts: tuple[Part, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
+        """Return the fields as plain values, ready for JSON."""
         return {"format": FORMAT, **asdict(self)}
 
     @classmethod

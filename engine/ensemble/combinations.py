@@ -138,7 +138,7 @@ def _sample(half: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class _Fit:
-    """Candidates fitted on one half: the weights on one half of its rows, the calibration on the other."""
+    """Combination candidates fitted on one half of the rows: weights on one part of it, calibration on the other."""
 
     weighed: Rows
     calibrated: Rows

@@ -129,7 +129,7 @@ def select_ensemble(
 
 @dataclass(frozen=True)
 class _Given:
-    """Arguments of `select_ensemble`, and the best single member on all rows."""
+    """Inputs of `select_ensemble`, with the best single member on all rows."""
 
     labels: np.ndarray
     logits: np.ndarray

@@ -90,7 +90,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Failed:
-    """Message that the training ended without a result; the error is a KeyboardInterrupt if it was ordered."""
+    """Message that the training failed; its error is a KeyboardInterrupt if an order ended the training."""
 
     error: BaseException
 

@@ -154,7 +154,7 @@ class DeviceUpgrade:
 
 
 def _row_of(placement: Placement, rows: Sequence[Assessment]) -> Assessment | None:
-    """Return the assessment of a placement; if none has as many threads, that of the next number of threads."""
+    """Return the assessment of a placement, or of the placement with the next number of threads."""
     alike = [row for row in rows if row.candidate.placement.accelerator == placement.accelerator]
     return min(
         alike,

@@ -101,7 +101,7 @@ def times_html(times: Sequence[PredictedTime]) -> str:
 
 
 def markdown_table(schedules: Sequence[Schedule], figures: Sequence[Mapping[str, float]]) -> str:
-    """Return the table in Markdown."""
+    """Return the metrics of the policies as a Markdown table."""
     lines = ["| policy | " + " | ".join(title for _, title, *_ in COLUMNS) + " |", "|---|" + "---:|" * len(COLUMNS)]
     for schedule, values in zip(schedules, figures, strict=True):
         lines.append(f"| {schedule.policy} | " + " | ".join(cell(values, k, by, d) for k, _, by, d in COLUMNS) + " |")

@@ -46,7 +46,7 @@ class QueryError(RequestError):
         self.address = address
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         reason = (self.args[1].splitlines() or [""])[0][:200].rstrip(".:")
         reason = without_secrets(reason)
         return f"The query of {self.address} is refused ({reason}): give the name of a table, or one SELECT."

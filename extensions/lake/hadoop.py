@@ -24,7 +24,7 @@ class MissingHadoopError(RequestError):
         self.address = address
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return (
             f"{self.address} needs libhdfs and libjvm, which cannot be loaded: install Hadoop and Java, and set "
             "HADOOP_HOME, JAVA_HOME and CLASSPATH (the output of `hadoop classpath --glob`)."

@@ -196,7 +196,7 @@ def _list(system: Any, path: str) -> list[Mapping[str, Any]]:
 
 
 def _origin(address: str) -> str:
-    """Return the part of an address before the name of an object: with the host where each has a file system."""
+    """Return the beginning of an address up to the object's name, with the host if each host has its own files."""
     scheme, _, place = address.partition("://")
     return f"{scheme}://{place.partition('/')[0]}" if scheme in _WITH_HOSTS else f"{scheme}://"
 

@@ -17,7 +17,7 @@ class NoAccessError(DataError):
         self.address, self._reason = address, reason
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return (
             f"{self.address} may not be read by this process ({self._reason}): configure or renew the credentials of "
             "the library that reads it, as docs/how-to/remote-data.md shows."
@@ -38,7 +38,7 @@ class NoObjectError(DataError):
         self.address, self._what = address, what
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return f"{self.address} {self._what}: check the address."
 
 
@@ -57,7 +57,7 @@ class StoreError(DataError):
         self.address, self.attempts = address, attempts
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return (
             f"{self.address} cannot be read after {self.attempts} attempts ({type(self.args[2]).__name__}): check that "
             "the store can be reached."
@@ -78,5 +78,5 @@ class ChangedObjectError(DataError):
         self.address = address
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         return f"{self.address} changed while it was read: read it again when nothing writes to it."

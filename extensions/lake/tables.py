@@ -39,7 +39,7 @@ class UnreadableTableError(DataError):
         self.address = address
 
     def __str__(self) -> str:
-        """Return the message."""
+        """Return the error message."""
         reason = (str(self.args[1]).splitlines() or [type(self.args[1]).__name__])[0][:200].rstrip(".:")
         return f"{self.address} cannot be read ({without_secrets(reason)}): restore it, or give another version."
 

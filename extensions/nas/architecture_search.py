@@ -255,7 +255,7 @@ class SupernetTraining:
         return self._pass("weights", step, should_stop)
 
     def _masks_of_step(self, step: int, samples: int, temperature: float) -> Masks:
-        """Return a random mixture for each sample; in some steps, return the largest architecture for all samples."""
+        """Return random candidate weights for each sample, or in some steps the largest architecture for all."""
         choices, every = self.network.choices, self.schedule.largest_every
         if not every or step % every:
             return choices.soft(samples, temperature)

@@ -85,7 +85,7 @@ class StallRuns:
         return seconds
 
     def traffic(self) -> Traffic | None:
-        """Return the traffic of a step of S2; None without a wire."""
+        """Return the network traffic of a step of run S2; None if messages were not counted."""
         return None if self._wire is None or self.count == 1 else self._traffic_of(self._together)
 
     def communication(self, spec: ModelSpec, steps: int, rounds: int, label: str) -> CommunicationMeasurement:

@@ -57,7 +57,7 @@ class StartBlock:
 
 
 class StartingRows:
-    """Rows of a file that can be drawn independently of each other.
+    """Embedding rows of a file whose initial values can be generated independently of each other.
 
     Attributes:
         blocks: Blocks of these rows, in the order of the file.

@@ -76,7 +76,7 @@ class PythonProcess:
         self._process.terminate()
 
     def kill(self) -> None:
-        """Send SIGKILL, wait for the end, and close the log."""
+        """Send SIGKILL to the process, wait for its end, and close its log."""
         self._process.kill()
         self._process.wait()
         self._log.close()

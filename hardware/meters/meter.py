@@ -55,7 +55,7 @@ class Stretch:
 
     @property
     def is_open(self) -> bool:
-        """Return True until the period is closed."""
+        """Return True while the component is still being counted."""
         return self._last_words is None
 
     @property

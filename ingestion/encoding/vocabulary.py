@@ -146,7 +146,7 @@ class VocabularyIds:
         return len(self.keys) + 1
 
     def ids(self, keys: Keys) -> NDArray[np.int32]:
-        """Return the id of each key, int32 [keys]."""
+        """Return the id of each key in the vocabulary, int32 [keys]."""
         if len(keys) <= FEW:
             return np.array([self._id(key) for key in keys.tolist()], np.int32)
         # get_indexer returns -1 for an unknown key.

@@ -87,7 +87,7 @@ class DenseHistoryRanker(HistoryRanker):
         return cls(torch.zeros(items, items), Histories.empty(users, items, shape["edges"]))
 
     def shape(self) -> dict[str, int]:
-        """Return the number of edges."""
+        """Return the number of edges of the training graph."""
         return {"edges": len(self.history)}
 
     def add_up(self, rows: Tensor, items: Tensor, count: int) -> Tensor:

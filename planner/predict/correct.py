@@ -132,7 +132,7 @@ def _batch_size(probe: Probe) -> int:
 
 
 def _interpolated(candidate: Candidate, smaller: Probe, larger: Probe) -> Prediction:
-    """Return the estimate between two probes.
+    """Return the prediction of a candidate, interpolated between two probes.
 
     Time and memory are interpolated linearly in the batch size, because a step has a constant time and a time per
     sample. The power correction is interpolated in the logarithm of the batch size.

@@ -24,7 +24,7 @@ REPEATS = (
 
 @dataclass(frozen=True)
 class Paragraph:
-    """Sentences of a paragraph."""
+    """Paragraph of a model card, as sentences."""
 
     text: str
 

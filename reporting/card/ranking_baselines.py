@@ -63,7 +63,7 @@ class RankingBaseline(Frozen):
 
     @property
     def summary(self) -> str:
-        """Comparison of the result with the baseline, in one sentence."""
+        """Comparison of the result with this baseline, in one sentence."""
         name = f"requested model {self.name}" if self.is_asked else f"baseline {self.name}"
         if self.is_result:
             return f"The {name} is the result: nothing ranks the validation part better."

@@ -255,7 +255,7 @@ class Loop:
                     self.method.tell(dict(trial.params), outcome_of(trial))
 
     def _reserve(self) -> None:
-        """Reserve time to train the best setting so far with other seeds."""
+        """Reserve time to train the best setting so far again, with other random seeds."""
         if self._seeds and (trials := trials_with_result(self.study)):
             self.budget.minutes.reserve(self._seeds * outcome_of(min(trials, key=lowest_loss)).seconds)
 

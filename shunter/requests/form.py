@@ -46,7 +46,7 @@ def make_form(schema: JsonSchemaValue) -> None:
 
 
 def leave_empty(field: dict[str, Any]) -> None:
-    """Remove null from the types and from the default."""
+    """Remove null from the types and from the default of a form field."""
     if isinstance(field.get("default"), Mapping):
         field["default"] = {name: value for name, value in field["default"].items() if value is not None}
     kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]

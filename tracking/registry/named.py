@@ -123,7 +123,7 @@ class NamedModel:
         return load_scorer(self.folder / DATA / "model", self.folder / DATA / "encoder", memory_bytes)
 
     def fitting_scorer(self) -> "Scorer | RankingScorer":
-        """Load the scorer like `scorer`; tables too large for the free memory stay in their file."""
+        """Load the model's scorer; tables too large for the free memory stay in their file."""
         with loading("torch"):
             from shunter.tracking.registry.serving import free_memory_for
 

@@ -127,7 +127,7 @@ def _rate(report: PlanReport) -> float:
 
 
 def _told(report: PlanReport, taken: Sequence[Proposal]) -> PlanReport:
-    """Return the report with the sources of its figures extended by the proposals that were applied."""
+    """Return the report, with the applied proposals added to the sources of its figures."""
     told = [f"Taken: {one.name} ({one.quality})." for one in taken]
     return report.model_copy(update={"told": " ".join([report.told, *told])})
 

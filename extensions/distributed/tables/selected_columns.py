@@ -44,7 +44,7 @@ class ColumnOrder:
 
     @classmethod
     def of(cls, pieces: list[tuple[int, int]], device: torch.device) -> Self | None:
-        """Create an order from pieces (former first column, columns) in their new order; None if it changes nothing."""
+        """Create a column order from pieces (former first column, columns); None if the order stays the same."""
         places, reached = [], 0
         for start, columns in pieces:
             places.append(start == reached)

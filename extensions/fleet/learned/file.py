@@ -176,7 +176,7 @@ def make_learned(path: Path, make_policy: Callable[[str], Decider]) -> Learned:
 
 
 def policy_file(name: str) -> Path:
-    """Return the file of `learned`, `learned:NAME` or `learned:FILE`; a name without dot and slash is in the home.
+    """Return the file of the policy `learned`, `learned:NAME` or `learned:FILE`; a plain name is in the home.
 
     Raises:
         RequestError: The file is outside the folders that a request may read.

@@ -341,7 +341,7 @@ class Driver:
                 one.observe(self.now, self._trainings.progress(one.name) if one.granted_at is not None else None)
 
     def _patience(self) -> float:
-        """Return the time until something has to be done even without an event."""
+        """Return the seconds until the driver has to act, even without an event."""
         coming = [one.state.job.arrival_seconds for one in self.jobs.values() if one.status is Status.COMING]
         moments = [*coming, *([self._ask_at] if self._ask_at > self.now else [])]
         return min(max(min(moments, default=inf) - self.now, 0.0), LOOK_SECONDS)

@@ -192,7 +192,7 @@ class Supernet(nn.Module):
 
 
 class Inherited(nn.Module):
-    """One architecture with the super-net's shared weights."""
+    """Model of one architecture, with the shared weights of the super-net."""
 
     def __init__(self, network: Supernet, architecture: Architecture) -> None:
         super().__init__()

@@ -64,7 +64,7 @@ class JoinLinears(Rule):
                     yield left, right, node  # pyright: ignore[reportReturnType]
 
     def apply(self, program: Program, site: Site) -> None:
-        """Concatenate the inputs and the weights."""
+        """Replace the linear layers by one, with concatenated inputs and weights."""
         left, right, node = site
         with program.graph.inserting_before(node):
             inputs = call(program, torch.cat, [left.args[0], right.args[0]], -1)

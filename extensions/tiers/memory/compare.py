@@ -66,7 +66,7 @@ class Comparison:
     serving: Mapping[str, Fleet]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON."""
+        """Return the fields as plain values, ready for JSON."""
         plans = {
             name: None if plan is None else {**asdict(plan), "hours": plan.hours} for name, plan in self.plans.items()
         }

@@ -97,7 +97,7 @@ class NodeTrainer:
         return messages
 
     def ready(self) -> None:
-        """Do nothing; the call returns once Ray has reserved the resources of the actor."""
+        """Do nothing: the call returns once Ray has reserved the resources of the actor."""
 
     def end(self, seconds: float) -> None:
         """Wait for the training to end, at most a given number of seconds."""
