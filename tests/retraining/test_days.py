@@ -191,7 +191,7 @@ def test_day_that_was_named_is_judged_on_or_refused_with_the_reason(log: Log) ->
     log.write(1, 2, 3, 4)
     log.path(3).write_bytes(b"")
     assert choose_days(log.request(2), day(2), log.folder / "kept")[0].held_out == day(2)
-    with pytest.raises(DataError, match=r"2026-05-03 cannot be judged on \(.*is empty"):
+    with pytest.raises(DataError, match=r"2026-05-03 cannot be used for evaluation \(.*is empty"):
         choose_days(log.request(3), day(3), log.folder / "kept")
     with pytest.raises(DataError, match="None of the 7 days before 2026-05-01 can be used"):
         choose_days(log.request(1), day(1), log.folder / "kept")
