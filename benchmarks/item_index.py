@@ -160,7 +160,7 @@ def asked(
             ),
         }
         if model.items.measured is not None:
-            index = vars(model.items.measured) | {"told": model.items.told}
+            index = vars(model.items.measured) | {"told": model.items.search_sentence}
             index["recall"] = {str(length): value for length, value in index["recall"].items()}
         del model
     after = torch_seconds()

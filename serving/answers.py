@@ -25,12 +25,12 @@ def as_json(answer: Any, status: int = 200) -> Response:
 
 def refusal(error: RefusedError, path: str) -> Response:
     """Return an error response in the format of the path's protocol."""
-    answer = told(str(error), error.status, path, error.code)
+    answer = error_response(str(error), error.status, path, error.code)
     answer.headers.update(dict(error.headers))
     return answer
 
 
-def told(sentence: str, status: int, path: str, code: str = ShunterError.code) -> Response:
+def error_response(sentence: str, status: int, path: str, code: str = ShunterError.code) -> Response:
     """Return an error response: `error` in the open inference protocol, `message` and `error_code` in MLflow's.
 
     Args:

@@ -14,7 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import ClientDisconnect
 
 from shunter.errors import CheckpointError, HardwareError, ShunterError, UnusableValuesError
-from shunter.serving.answers import JSON, as_json, refusal, told
+from shunter.serving.answers import JSON, as_json, error_response, refusal
 from shunter.serving.batcher import Batcher, Scored
 from shunter.serving.errors import (
     BrokenError,
@@ -232,7 +232,9 @@ class Endpoints:
                 answer = refusal(RefusedError(str(error)), request.url.path)
             except Exception:
                 _log.exception("%s failed.", path)
-                answer = told("The server failed at this request; its log has the reason.", 500, request.url.path)
+                answer = error_response(
+                    "The server failed at this request; its log has the reason.", 500, request.url.path
+                )
             seconds.observe(time.perf_counter() - begin)
             self._metrics.requests.labels(path, str(answer.status_code)).inc()
             return answer
@@ -243,4 +245,6 @@ class Endpoints:
 async def _unknown(request: Request, error: Exception) -> Response:
     status = getattr(error, "status_code", 404)
     way = f"{request.method} {request.url.path[:60]}"
-    return told(f"There is nothing at {way}: see /invocations, /v2, /ping and /metrics.", status, request.url.path)
+    return error_response(
+        f"There is nothing at {way}: see /invocations, /v2, /ping and /metrics.", status, request.url.path
+    )

@@ -32,7 +32,7 @@ def serve(**options: Any) -> None:
             for placement in current.placements():
                 print_line(placement)
             if current.items is not None:
-                print_line(current.items.told)
+                print_line(current.items.search_sentence)
             print_line(
                 f"{current.title} answers at http://{where.browser_name}:{server.port}/invocations until Ctrl-C."
             )

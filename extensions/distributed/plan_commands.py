@@ -88,7 +88,7 @@ def detail_rows(report: "PlanReport") -> list[tuple[str, str]]:
         ("Divided layers", layers and f"{layers} (only simulated)"),
         ("Step waits for", ", ".join(f"{name} {_milliseconds(seconds)}" for name, seconds in longest)),
         ("Fullest device", number(max(report.memory_bytes) / 2**30, "GiB")),
-        ("Totals", report.totals.told),
+        ("Totals", report.totals.sentence),
         ("Figures", report.told),
         ("Search", f"{report.proof or f'{report.simulations:,} plans simulated'} in {number(report.search_seconds)} s"),
     ]

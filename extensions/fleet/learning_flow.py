@@ -65,10 +65,10 @@ def fleet_learn(
 
         learnt = learn_policy(request, run_id, progress)
         rivals = [{"policy": name, request.objective: f"{value:.4g}"} for name, value in learnt.rivals.items()]
-        show_result("fleet-learn", learnt.card.told(), markdown_table(rivals), run_id=run_id)
+        show_result("fleet-learn", learnt.card.description(), markdown_table(rivals), run_id=run_id)
     return LearnSummary(
         file=str(kept_at(request)),
-        told=learnt.card.told(),
+        told=learnt.card.description(),
         objective=request.objective,
         figures=learnt.rivals,
         run_id=run_id,

@@ -19,7 +19,7 @@ from shunter.errors import RequestError
 from shunter.flows.command.help import write_options
 from shunter.flows.command.output_options import with_accepted_models, with_output_options
 from shunter.flows.command.terminal import INTERRUPTED, one_sentence_errors, say
-from shunter.flows.command.usage import told, unknown_command
+from shunter.flows.command.usage import unknown_command, usage_message
 from shunter.registry import Entry, Registry
 from shunter.secrets import check_is_path
 
@@ -250,7 +250,7 @@ class Commands(TyperGroup):
                 error.show()
                 raise SystemExit(RequestError.exit_code) from None
             except UsageError as error:
-                raise RequestError(told(error)) from error
+                raise RequestError(usage_message(error)) from error
         if code == INTERRUPTED:  # Ctrl-C before a command has begun
             say("Interrupted.")
         raise SystemExit(code if isinstance(code, int) else 0)

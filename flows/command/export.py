@@ -12,7 +12,7 @@ from shunter.ingestion.rows import read_rows
 from shunter.tracking.registry.named import ExportedIncrement, open_model
 
 
-def told(done: ExportedIncrement, folder: str) -> list[str]:
+def increment_summary(done: ExportedIncrement, folder: str) -> list[str]:
     """Return the summary of an exported increment, one sentence per item.
 
     Args:

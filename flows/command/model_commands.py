@@ -135,11 +135,11 @@ def export(
                 ]
             else:
                 from shunter.engine.checkpoint.checkpoint_settings import stored_bits
-                from shunter.flows.command.export import compare_scores, told
+                from shunter.flows.command.export import compare_scores, increment_summary
                 from shunter.tracking.registry.named import export_increment
 
                 exported = export_increment(model, made, since, increments, stored_bits(bits.value))
-                lines = told(exported, folder)
+                lines = increment_summary(exported, folder)
                 if rows is not None:
                     lines.append(compare_scores(model, exported.earlier, [*increments, made], rows))
         for line in lines:

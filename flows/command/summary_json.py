@@ -24,7 +24,7 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
             "quality": {part: _figures(getattr(result, part)) for part in ("validation", "test")},
             "repeats": result.schedule.repeats if is_ranker else None,
             "baselines": [one.model_dump(mode="json") for one in summary.baselines],
-            "promise": summary.promise.told if summary.promise else None,
+            "promise": summary.promise.as_json if summary.promise else None,
             "popularity": asdict(popularity) if popularity else None,
             "trials": _trials(summary),
             "placement": {

@@ -72,4 +72,4 @@ def best_items_of_file(
             best = BestItems(scorer, model.title, seen, choice=index, lengths=(top,), expected_users=users.height)
             for some in best.of(users, top):
                 write(some)
-        return Ranked(model.title, users.height, seen.counts, best.told)
+        return Ranked(model.title, users.height, seen.counts, best.search_sentence)

@@ -15,7 +15,7 @@ def unknown_command(name: str, known: list[str]) -> str:
     return _capital(sentence if sentence.endswith("?") else f"{sentence}.")
 
 
-def told(error: UsageError) -> str:
+def usage_message(error: UsageError) -> str:
     """Return the message of a usage error as one sentence."""
     command = f"`{error.ctx.command_path}`" if error.ctx else "The command"
     if isinstance(error, NoSuchOption):

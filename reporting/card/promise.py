@@ -72,7 +72,7 @@ class Promise(Frozen):
         return {f"{PREFIX}{name}": float(getattr(self.bounds, name)) for name in names}
 
     @property
-    def told(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """Guaranteed bounds of the quality with all their values, for JSON output."""
         return {**self.model_dump(exclude={"bounds"}), "words": self.words, "bounds": asdict(self.bounds)}
 

@@ -65,7 +65,9 @@ def test_an_index_answers_where_it_is_asked_for_and_its_recall_is_told(
             figures = httpx.get(f"{url}/metrics").text
             items = server.keeper.current().items
             assert items is not None
-            assert items.told.startswith(f"The best of 25 items {'are' if choice is IndexChoice.EXACT else 'come'}")
+            assert items.search_sentence.startswith(
+                f"The best of 25 items {'are' if choice is IndexChoice.EXACT else 'come'}"
+            )
             assert ('shunter_index_recall{items="20"} 1.0' in figures) == (choice is IndexChoice.APPROXIMATE)
     exact, found = (pl.DataFrame(answers[choice]) for choice in (IndexChoice.EXACT, IndexChoice.APPROXIMATE))
     assert found.drop("score").rows() == exact.drop("score").rows()

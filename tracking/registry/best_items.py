@@ -94,7 +94,7 @@ class BestItems:
         expected_users: Number of users to recommend for; None if unknown, as for a server.
 
     Attributes:
-        told: Sentence about the search method.
+        search_sentence: Sentence about the search method.
         measured: Size and recall of the index; None if all scores are compared.
         users: Number of users ranked so far.
 
@@ -120,7 +120,7 @@ class BestItems:
         self._seen = _Places(pairs["user_key"], pairs["place"])
         self.users = 0
         self.measured: MeasuredIndex | None = None
-        self.told = ""
+        self.search_sentence = ""
         self._search = self._searched(title, seen, choice, lengths, expected_users)
 
     def of(self, users: pl.DataFrame, top: int, beside: Seen | None = None) -> Iterator[pl.DataFrame]:
@@ -171,7 +171,7 @@ class BestItems:
         if choice is IndexChoice.EXACT or (
             choice is IndexChoice.AUTO and (reason or not pays(len(items), expected_users))
         ):
-            self.told = f"{found}: {reason}." if reason and choice is IndexChoice.AUTO else f"{found}."
+            self.search_sentence = f"{found}: {reason}." if reason and choice is IndexChoice.AUTO else f"{found}."
             return AllScores(ranker, items)
         users = seen.users
         known = users.filter(pl.Series(ranker.user_degrees.numpy()[users["user_id"].to_numpy()] > 0))
@@ -182,10 +182,10 @@ class BestItems:
         except RequestError as error:
             if choice is IndexChoice.APPROXIMATE:
                 raise
-            self.told = f"{found}: {error}"
+            self.search_sentence = f"{found}: {error}"
             return AllScores(ranker, items)
         self.measured = index.measured
-        self.told = index.measured.as_text() if index.measured else found
+        self.search_sentence = index.measured.as_text() if index.measured else found
         return index
 
 

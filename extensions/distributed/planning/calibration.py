@@ -97,7 +97,7 @@ class Calibration:
         return sum(self.factors[term] * amount for term, amount in amounts.items())
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """Sentence about the calibration; empty if nothing was learned."""
         if not self.plans:
             return UNTAUGHT_TOLD if self is UNTAUGHT else ""

@@ -326,7 +326,7 @@ def _report(
         memory_bytes=tuple(memory),
         busy_seconds=busy,
         events=events,
-        told=f"{model.machine.told} {model.calibration.told}".strip(),
+        told=f"{model.machine.told} {model.calibration.sentence}".strip(),
         simulations=found.simulations,
         search_seconds=found.seconds,
         is_optimal=found.is_optimal,

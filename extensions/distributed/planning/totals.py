@@ -25,7 +25,7 @@ class PlanTotals(Frozen):
     cost: float | None
 
     @property
-    def told(self) -> str:
+    def sentence(self) -> str:
         """Return time, energy and cost of the plan as one sentence."""
         passes = "An epoch takes" if self.epochs == 1 else f"{self.epochs:,} epochs take"
         energy = "" if self.kwh is None else f", {self.kwh:.3g} kWh (estimated)"

@@ -68,7 +68,7 @@ class PolicyCard(Frozen):
     follows: str | None = Field(default=None, exclude_if=lambda name: name is None)
     validation_ratio: float | None = Field(default=None, exclude_if=lambda ratio: ratio is None)
 
-    def told(self) -> str:
+    def description(self) -> str:
         """Return one sentence on the training data and the result of the comparison."""
         told = (
             f"trained for the objective {self.objective} on {self.trained_jobs} jobs of {self.trained_on} with "
@@ -167,7 +167,7 @@ def make_learned(path: Path, make_policy: Callable[[str], Decider]) -> Learned:
         Voters(members, card.strategy),
         card.objective,
         lambda cluster: check_cluster(card, cluster, path),
-        told=card.told(),
+        told=card.description(),
         follows=None if card.follows is None else make_policy(card.follows),
     )
     if path != policy_file(NAME):

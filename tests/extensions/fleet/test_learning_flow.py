@@ -40,10 +40,10 @@ def test_a_policy_is_kept_in_the_home_and_with_its_run(
     card, _ = load_policy(kept_at(request))
     assert card == learnt.card
     assert card.trained_on == "j.yaml on c.yaml"
-    assert "on the same jobs in another order" in card.told()
+    assert "on the same jobs in another order" in card.description()
     assert policy_names("learned:mine") == ["learned:mine"]
     (policy,) = trained_policies(["fifo", "learned:mine"])
-    assert policy.told == card.told()
+    assert policy.told == card.description()
     jobs, cluster = read_learning(request, lambda jobs, _: jobs)
     assert simulate(jobs, cluster, make_policy("learned:mine")).policy == "learned:mine"
 

@@ -36,7 +36,7 @@ def test_a_kept_promise_is_on_the_version() -> None:
     assert f"at least {FOUND.auc_low:.4f}" in kept.words
     assert "500 rows" in kept.words
     assert kept.metrics["promise.auc_low"] == FOUND.auc_low
-    assert json.loads(json.dumps(kept.told))["bounds"]["ne_high"] == FOUND.ne_high
+    assert json.loads(json.dumps(kept.as_json))["bounds"]["ne_high"] == FOUND.ne_high
 
 
 def test_a_missed_promise_is_refused_with_what_it_lacks() -> None:

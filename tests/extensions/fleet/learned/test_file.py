@@ -40,8 +40,8 @@ def test_a_policy_decides_alike_after_it_was_read(tmp_path: Path) -> None:
     card = saved(path)
     read, members = load_policy(path)
     assert read == card
-    assert "no better than srtf" in read.told()
-    assert "1.250" in read.told()
+    assert "no better than srtf" in read.description()
+    assert "1.250" in read.description()
     np.testing.assert_array_equal(members[1]["job.w1"], draw_weights(AGENTS, 8, 1)["job.w1"])
     assert policy_names(f"fifo,learned:{path}") == ["fifo", f"learned:{path}"]
     schedules = [

@@ -99,7 +99,7 @@ def test_a_warm_start_decides_better_than_a_cold_one() -> None:
 def test_a_learned_policy_says_on_what_and_how_it_does_beside_others() -> None:
     learnt = learn(jobs(), CLUSTER, "jct", trained_on="jobs on cluster", plan=SHORT)
     assert learnt.card.trained_jobs == 17  # the later ones are kept for the comparison
-    assert "jobs that it has not seen" in learnt.card.told()
+    assert "jobs that it has not seen" in learnt.card.description()
     assert learnt.card.members == len(learnt.members) == 2
     assert set(learnt.strategies) == {"majority", "boltzmann-addition", "boltzmann-multiplication", "rank"}
     others = {name: value for name, value in learnt.rivals.items() if name != "learned"}
