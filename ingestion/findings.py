@@ -127,7 +127,7 @@ def findings_of_dataset(dataset: Dataset) -> list[Finding]:
     found += [merged_writings(field.name, field.merged_texts) for field in dataset.fields if field.merged_texts]
     test = dataset.splits["test"]
     found += [*_missed_shares(dataset), *_repeated_in_test(test)]
-    found += [Finding("vectors", given.field, given.words) for given in given_vectors(dataset)]
+    found += [Finding("vectors", given.field, given.sentence) for given in given_vectors(dataset)]
     found += [Finding("learned", field, words) for field, words in learned_words(dataset)]
     is_chosen_alone = all(split.positives == split.rows for split in dataset.splits.values())  # data of ranking models
     has_no_classes = is_chosen_alone or dataset.features.number is not None

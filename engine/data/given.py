@@ -36,7 +36,7 @@ class GivenVectors:
     unused: int
 
     @property
-    def words(self) -> str:
+    def sentence(self) -> str:
         """Sentence that says how many ids have a pretrained vector."""
         share = self.given / max(self.ids, 1)
         unused = f"; {self.unused:,} vectors belong to values that do not occur in training" if self.unused else ""

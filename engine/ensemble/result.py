@@ -103,7 +103,7 @@ class MemoryFit(Frozen):
     )
 
     @property
-    def words(self) -> str:
+    def sentence(self) -> str:
         """Return a sentence on size and quality with and without the limit."""
         limit, before, after = (
             f"{count / MIB:.2f} MiB" for count in (self.limit_bytes, self.bytes_before, self.bytes_after)

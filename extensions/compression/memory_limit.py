@@ -132,7 +132,7 @@ class EnsemblePacker:
             ne_after=self._quality(best.selection.combine(best.logits), slice(None)).ne,
             error_rate=self.error_rate,
             tried=tuple(tried),
-            forms={self.members[index].name: packed.words for index, packed in best.packed.items()},
+            forms={self.members[index].name: packed.label for index, packed in best.packed.items()},
         )
         tensors = {index: packed.tensors for index, packed in best.packed.items()}
         return PackedResult(selection=best.selection, logits=best.logits, tensors=tensors, fit=fit)

@@ -35,7 +35,7 @@ class Packed:
     loss: float
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         """Label such as `rows of 4 bits, layers of 8 bits, 0.5 of the hidden units`."""
         units = "" if self.form.unit_share == 1 else f", {self.form.unit_share:g} of the hidden units"
         checks = ", with check bits" if self.form.has_check_bits else ""

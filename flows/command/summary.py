@@ -146,7 +146,7 @@ def outcome_rows(summary: TrainSummary) -> list[tuple[str, str]]:
     elif summary.stopped_because:
         rows.append(("Stopped early", summary.stopped_because))
     if summary.promise:
-        rows.append(("Guaranteed", summary.promise.words))
+        rows.append(("Guaranteed", summary.promise.sentence))
     if repeat:
         machine = "" if repeat.same_host else ", on another kind of machine"
         outcome = "weights bitwise equal" if repeat.is_equal else "weights differ"

@@ -47,7 +47,7 @@ class Promise(Frozen):
         return "; ".join(filter(None, (self._auc_shortfall(), self._ne_shortfall()))) or None
 
     @property
-    def words(self) -> str:
+    def sentence(self) -> str:
         """Guaranteed bounds of the quality, in one sentence."""
         found, confidence = self.bounds, f"{self.confidence:.4g}"
         parts = []
@@ -63,7 +63,7 @@ class Promise(Frozen):
         """Tags of the registered version, from which the guarantee can be checked later."""
         asked = {"min_auc": self.min_auc, "max_ne": self.max_ne, "confidence": self.confidence}
         given = {f"{PREFIX}{name}": f"{value!r}" for name, value in asked.items() if value is not None}
-        return {**given, f"{PREFIX}unit": self.unit, f"{PREFIX}words": self.words}
+        return {**given, f"{PREFIX}unit": self.unit, f"{PREFIX}words": self.sentence}
 
     @property
     def metrics(self) -> dict[str, float]:
@@ -74,7 +74,7 @@ class Promise(Frozen):
     @property
     def as_json(self) -> dict[str, Any]:
         """Guaranteed bounds of the quality with all their values, for JSON output."""
-        return {**self.model_dump(exclude={"bounds"}), "words": self.words, "bounds": asdict(self.bounds)}
+        return {**self.model_dump(exclude={"bounds"}), "words": self.sentence, "bounds": asdict(self.bounds)}
 
     @property
     def _units(self) -> str:

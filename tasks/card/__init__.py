@@ -70,7 +70,7 @@ def write_card(
         announce(unknown.sentence)
     if promise is not None:
         run.log_figures("promise", promise.metrics)
-    words = "" if promise is None else promise.words
+    words = "" if promise is None else promise.sentence
     card = gather(
         parent_run_id,
         dataset,

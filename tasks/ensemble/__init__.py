@@ -47,5 +47,5 @@ def champions_before(run: RunContext, placement: Placement) -> list[TrainedModel
     found = past_champions(
         run.request.registered_name, run.dataset, placement, execution_of(placement), run.directory / "champions"
     )
-    open_run(run.run_id).set_tags({"ensemble.champions": found.words})
+    open_run(run.run_id).set_tags({"ensemble.champions": found.sentence})
     return found.members

@@ -232,7 +232,7 @@ class Combining:
             ),
             # The written files are scored, so that the metrics are those of the registered model.
             test=score_test(directory, self.dataset, self.execution).metrics,
-            reason=_reason(selection, names, self.select_by) + (f" {memory.words}" if memory else ""),
+            reason=_reason(selection, names, self.select_by) + (f" {memory.sentence}" if memory else ""),
             run_id=run_id,
             tasks=tasks,
             scale=float(selection.scale.flat[0]),

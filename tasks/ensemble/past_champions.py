@@ -39,7 +39,7 @@ class PastChampions:
     left_out: list[int]
 
     @property
-    def words(self) -> str:
+    def sentence(self) -> str:
         """Return a sentence on the former champions that join the ensemble."""
         versions = sorted({member.name.split("-")[1] for member in self.members}, key=int)
         taken = f"Members of past champions: {len(self.members)}" + (

@@ -121,7 +121,7 @@ def test_summary_says_what_is_promised_in_words_and_as_plain_values(in_that_home
     found = bounds(np.arange(40) % 2, np.arange(40.0), confidence=0.9)
     promise = Promise(min_auc=0.5, max_ne=None, confidence=0.9, unit="rows", bounds=found)
     summary = in_that_home.model_copy(update={"promise": promise})
-    assert dict(outcome_rows(summary))["Guaranteed"] == promise.words
+    assert dict(outcome_rows(summary))["Guaranteed"] == promise.sentence
     told = summary_as_json(summary)["promise"]
     assert (told["min_auc"], told["bounds"]["auc_low"]) == (0.5, found.auc_low)
     assert summary_as_json(in_that_home)["promise"] is None

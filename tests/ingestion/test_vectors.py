@@ -48,7 +48,7 @@ def test_each_id_gets_the_vector_of_its_value(
     assert vectors[place].tolist() == [2, -2]
     assert np.isnan(vectors[0]).all()
     told = [finding.words for finding in findings_of_dataset(dataset) if finding.kind == "vectors"]
-    assert told == [given.words]
+    assert told == [given.sentence]
     assert told[0].startswith(f"4 of {given.ids} ids of user")
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from shunter.engine.metrics import Metrics, compute_metrics
 from shunter.extensions.compression.evaluation_sample import EvaluationSample
-from shunter.extensions.compression.robustness.injection import WORDS, MemoryErrors
+from shunter.extensions.compression.robustness.injection import MemoryErrors
 from shunter.extensions.compression.robustness.memory import Detector, Memory
 
 # Protections against faults, the cheapest first; each one includes those before it.
@@ -42,11 +42,6 @@ class FaultResult:
     def mean_ne(self, answer: str) -> float:
         """Return the mean NE over the draws."""
         return float(np.mean(self.ne[answer]))
-
-    @property
-    def words(self) -> str:
-        """Return a label such as `0.0001 of bits that flip`."""
-        return f"{self.errors.rate:g} of {WORDS[self.errors.kind]}"
 
 
 def measure_under_faults(

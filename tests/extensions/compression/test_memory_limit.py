@@ -72,8 +72,8 @@ def test_members_are_packed_into_the_bytes_of_one(
     assert memory.bytes_after == (tmp_path / WEIGHTS).stat().st_size <= one < memory.bytes_before
     assert [one.members for one in memory.tried] == list(range(1, len(memory.tried) + 1))
     assert set(memory.forms) == {member.name for member in result.members if member.is_used}
-    assert memory.words in result.reason
-    assert f"NE {memory.ne_after:.4f} instead of {memory.ne_before:.4f}" in memory.words
+    assert memory.sentence in result.reason
+    assert f"NE {memory.ne_after:.4f} instead of {memory.ne_before:.4f}" in memory.sentence
     execution = execution_of(PLACEMENT)
     model = load_model(tmp_path)
     assert evaluate(model, dataset, "test", execution).metrics == result.test

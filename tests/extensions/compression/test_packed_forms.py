@@ -50,5 +50,5 @@ def test_the_smallest_form_is_found_where_no_other_has_room() -> None:
     found = climbed(lambda form: packed(form, 1.0) if form == smallest else None, enough=0)
     assert found is not None
     assert found.form == smallest
-    assert "rows of 2 bits, layers of 4 bits, 0.25 of the hidden units" in found.words
+    assert "rows of 2 bits, layers of 4 bits, 0.25 of the hidden units" in found.label
     assert climbed(lambda _: None, enough=0) is None

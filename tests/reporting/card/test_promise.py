@@ -33,8 +33,8 @@ def test_a_kept_promise_is_on_the_version() -> None:
     check_promise(kept, 0.9)
     check_promise(None, 0.9)
     assert promised(kept.tags) == (FOUND.auc_low, FOUND.ne_high, 0.9)
-    assert f"at least {FOUND.auc_low:.4f}" in kept.words
-    assert "500 rows" in kept.words
+    assert f"at least {FOUND.auc_low:.4f}" in kept.sentence
+    assert "500 rows" in kept.sentence
     assert kept.metrics["promise.auc_low"] == FOUND.auc_low
     assert json.loads(json.dumps(kept.as_json))["bounds"]["ne_high"] == FOUND.ne_high
 
