@@ -151,8 +151,8 @@ class TableShape(NamedTuple):
     """Shape of one embedding table.
 
     Attributes:
-        ids: Number of ids of its field.
-        rows: Number of rows; if there are fewer rows than ids, an id has the row of its remainder.
+        ids: Number of ids of the table's field.
+        rows: Number of rows; if there are fewer rows than ids, the row of an id is the id modulo the number of rows.
         width: Width of a row.
         number_bytes: Bytes of each number.
     """

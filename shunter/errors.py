@@ -162,7 +162,7 @@ class ModelTooLargeError(TooLargeError):
 
     Attributes:
         family: Family of the model.
-        needed_bytes: Estimated peak of its solution.
+        needed_bytes: Estimated peak memory to solve the model, in bytes.
         available_bytes: Memory that is left.
         sparse_form: Family with weights for some pairs of items only; empty if there is none.
         low_rank_form: Family with vectors instead of weights of pairs; empty if there is none.
@@ -429,8 +429,8 @@ class UntrustedModelError(TrackingError):
 
     Attributes:
         name: Name of the model in messages.
-        reason: Reason why it is not loaded.
-        fingerprint: Fingerprint by which it can be accepted.
+        reason: Reason why the model is not loaded.
+        fingerprint: Fingerprint by which the model can be accepted.
     """
 
     code = "untrusted-model"

@@ -26,7 +26,7 @@ class Task:
 
     Attributes:
         job: The training.
-        checkpointing: Folder and frequency of its checkpoints; None saves no state.
+        checkpointing: Folder and frequency of the training run's checkpoints; None saves no state.
         wants_model: Whether the weights are returned with the figures.
         wants_steps: Whether each step is reported.
         cores: Cores whose idle power counts for this training run, if it shares a machine; None counts all.

@@ -62,8 +62,8 @@ class CompressionLimits:
     """Limits on a compressed model.
 
     Attributes:
-        quality: Limit on its quality on validation.
-        max_bytes: Largest number of bytes of its weights; None for no limit.
+        quality: Limit on the compressed model's quality on validation.
+        max_bytes: Largest number of bytes of the compressed model's weights; None for no limit.
     """
 
     quality: QualityLimit

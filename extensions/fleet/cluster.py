@@ -54,7 +54,7 @@ class AcceleratorType(Finite):
     """Power, memory and price of one accelerator type, from the cluster file or the catalogue; 0 if unknown.
 
     Attributes:
-        power_caps: Allowed power caps of its machines; empty if the operator allows none.
+        power_caps: Allowed power caps of machines of this type; empty if the operator allows none.
     """
 
     idle_watts: NonNegativeFloat = 0.0

@@ -49,7 +49,7 @@ class PredictedTime(Frozen):
     """Predicted or stated time of a job on one accelerator type, on the requested number.
 
     Attributes:
-        server_memory_gib: Server memory needed by each of its processes, stated or predicted; 0 if unknown.
+        server_memory_gib: Server memory needed by each of the job's processes, stated or predicted; 0 if unknown.
     """
 
     job: str

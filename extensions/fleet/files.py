@@ -75,11 +75,12 @@ class OwnJob(Finite):
         speedups: Relative speed on other numbers of accelerators than the requested one, if the job can use them.
         weight: Weight of the job under policies that divide the cluster.
         priority: Jobs of higher priority come first under policies that order jobs.
-        start_seconds: Seconds from its first start to its first step; one number, or one by accelerator type.
-        checkpoint_seconds: Seconds to save its state when it is stopped; one number, or one by type.
-        restore_seconds: Seconds to restore its state; one number, or one by type.
-        memory_gib: Memory needed on each of its accelerators; predicted if omitted.
-        server_memory_gib: Server memory needed by each of its processes, shared by all jobs there; predicted if
+        start_seconds: Seconds from the job's first start to its first step; one number, or one by accelerator
+            type.
+        checkpoint_seconds: Seconds to save the job's state when it is stopped; one number, or one by type.
+        restore_seconds: Seconds to restore the job's state; one number, or one by type.
+        memory_gib: Memory needed on each of the job's accelerators; predicted if omitted.
+        server_memory_gib: Server memory needed by each of the job's processes, shared by all jobs there; predicted if
             omitted.
     """
 

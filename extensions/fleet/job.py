@@ -129,16 +129,16 @@ class Job:
         accelerators: Requested number of accelerators, all of one type.
         accelerators_on: Requested number by type where it differs from `accelerators`: for example four cores, or one
             GPU.
-        work: Amount of work and its speed.
-        start_seconds: Seconds from its first start to its first iteration.
-        checkpoint_seconds: Seconds to save its state when it is stopped.
-        restore_seconds: Seconds to restore its state.
-        checkpoint_every_seconds: Interval of its checkpoints; an outage loses the progress after the last one.
+        work: Amount of work and the job's speed.
+        start_seconds: Seconds from the job's first start to its first iteration.
+        checkpoint_seconds: Seconds to save the job's state when it is stopped.
+        restore_seconds: Seconds to restore the job's state.
+        checkpoint_every_seconds: Interval of the job's checkpoints; an outage loses the progress after the last one.
         preemptible: If False, the job must not be stopped.
         weight: Weight of the job under policies that divide the cluster.
-        deadline_seconds: Deadline in seconds after its arrival; None without a deadline.
-        memory_gib: Memory needed on each of its accelerators; 0 if unknown.
-        server_memory_gib: Server memory needed by each of its processes, shared by all jobs there; 0 if unknown.
+        deadline_seconds: Deadline in seconds after the job's arrival; None without a deadline.
+        memory_gib: Memory needed on each of the job's accelerators; 0 if unknown.
+        server_memory_gib: Server memory needed by each of the job's processes, shared by all jobs there; 0 if unknown.
         priority: Jobs of higher priority come first under policies that order jobs; other policies use `weight`.
         part: Accelerators per process of a training run with several processes; each part must be on one machine. With
             None a simulated job may be split in any way, and a live one must be on one machine.
@@ -264,22 +264,22 @@ class JobState:
 
     Attributes:
         done: Progress, in the unit of the job's `work`.
-        saved: Progress at its last checkpoint.
-        placement: Accelerators that it holds; None while it waits.
-        conditions: Conditions under which it runs; None while it waits.
+        saved: Progress at the job's last checkpoint.
+        placement: Accelerators that the job holds; None while the job waits.
+        conditions: Conditions under which the job runs; None while the job waits.
         ideal: Conditions of the job alone in a consolidated placement with as many accelerators of the same type.
-        waiting_since: Time at which it last began to wait.
-        started_at: Time of its last start.
-        drawn_since: Time of the last change of its power draw.
-        power_share: Power draw under the caps of its machines, relative to that without caps.
-        run_seconds: Seconds for which it has held accelerators, over all its starts.
-        service_seconds: Accelerator-seconds that it has held.
+        waiting_since: Time at which the job last began to wait.
+        started_at: Time of the job's last start.
+        drawn_since: Time of the last change of the job's power draw.
+        power_share: Power draw under the caps of the job's machines, relative to that without caps.
+        run_seconds: Seconds for which the job has held accelerators, over all starts.
+        service_seconds: Accelerator-seconds that the job has held.
         ideal_seconds: Time of the same progress under ideal conditions.
-        preemptions: Number of stops after which it waited.
+        preemptions: Number of stops after which the job waited.
         migrations: Number of moves.
         overhead_left: Remaining seconds of starting or restoring.
-        first_start: Time of its first start.
-        end: Time at which it will end if nothing changes.
+        first_start: Time of the job's first start.
+        end: Time at which the job will end if nothing changes.
         version: Number of changes of `end`; events with an earlier number are outdated.
     """
 

@@ -19,11 +19,11 @@ class PastJob(Frozen):
     Attributes:
         training: Key of the training, by `shunter.extensions.fleet.own_training.key_of`.
         accelerator: Accelerator type.
-        train_seconds: From its first step to its end, without starts and moves.
-        start_seconds: From the decision to start it to its first step.
-        checkpoint_seconds: From the decision to stop it until it had released its accelerators.
-        restore_seconds: From the decision to restart it to its next step.
-        server_memory_gib: Server memory reserved for each of its processes, predicted or stated.
+        train_seconds: Seconds from the job's first step to its end, without starts and moves.
+        start_seconds: Seconds from the decision to start the job to its first step.
+        checkpoint_seconds: Seconds from the decision to stop the job until it had released its accelerators.
+        restore_seconds: Seconds from the decision to restart the job to its next step.
+        server_memory_gib: Server memory reserved for each of the job's processes, predicted or stated.
     """
 
     training: str

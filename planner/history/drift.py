@@ -33,8 +33,8 @@ class Level:
     """Period in which a machine's speed was constant.
 
     Attributes:
-        start: Index of its first observation.
-        log_ratio: Natural logarithm of its step times over those of the first period.
+        start: Index of the level's first observation.
+        log_ratio: Natural logarithm of the level's step times over those of the first period.
     """
 
     start: int

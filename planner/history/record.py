@@ -51,11 +51,11 @@ def flow_evidence(
     """Return the evidence record of a flow.
 
     Args:
-        kind: Kind of its run.
+        kind: Kind of the flow's run.
         request: The request.
         notes: Results of the flow.
         total: Time and energy of the whole flow, including earlier attempts; None if not metered.
-        trainings: Records of its trials and members.
+        trainings: Records of the flow's trials and members.
         error: Error that ended the flow; None if it finished.
     """
     asked = request.limits.min_auc

@@ -60,7 +60,8 @@ class Traits:
 
     Attributes:
         name: Name of the accelerator.
-        log_rates: Natural logarithms of its single-precision rate and memory bandwidth; None when unknown.
+        log_rates: Natural logarithms of the accelerator's single-precision rate and memory bandwidth; None when
+            unknown.
     """
 
     name: str

@@ -24,7 +24,7 @@ class Expectation:
 
     Attributes:
         profile: Profile of the training's accelerator.
-        prediction: Prediction of its step, corrected by observations on the accelerator.
+        prediction: Prediction of the training run's step, corrected by observations on the accelerator.
     """
 
     profile: HardwareProfile

@@ -175,16 +175,16 @@ class MemberFacts(Frozen):
         parameter_bytes: Bytes of tables and layers.
         optimizer_bytes: Counted bytes of the optimizer state; None if the family has no count.
         peak_memory_bytes: Measured peak memory of the training.
-        placement: Placement of its training.
-        epochs: Number of epochs of its training; the weights are those of `best_epoch`.
+        placement: Placement of the member's training.
+        epochs: Number of epochs of the member's training; the weights are those of `best_epoch`.
         samples_seen: Number of samples of all epochs.
-        train_seconds: Measured seconds of its training.
-        samples_per_second: Measured throughput of its training.
-        energy_joules: Energy of its training; None if not available.
+        train_seconds: Measured seconds of the member's training.
+        samples_per_second: Measured throughput of the member's training.
+        energy_joules: Energy of the member's training; None if not available.
         energy_method: `measured`, `estimated` or `unavailable`.
         energy_source: Energy counter or power model, as text.
         validation_auc: AUC on the validation part, at `best_epoch`; None if the label is numeric.
-        stopped_because: Reason why its training ended.
+        stopped_because: Reason why the member's training ended.
         validation_relative_loss: Loss of a numeric label divided by the loss of the best constant; None for clicks.
     """
 

@@ -31,7 +31,7 @@ class Task:
         name: Name, such as `lookup row_wise 3`.
         phase: Kind of work, such as `lookup`.
         resource: Number of the occupied device or link, or `NO_RESOURCE`.
-        waits_for: Numbers of its dependencies, each lower than the task's own number.
+        waits_for: Numbers of the task's dependencies, each lower than the task's own number.
     """
 
     name: str

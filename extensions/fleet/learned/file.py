@@ -35,9 +35,9 @@ class PolicyCard(Frozen):
     """Description of a learned policy.
 
     Attributes:
-        layout: Version of its features and networks.
-        objective: Objective that it was trained for.
-        cluster: Digest of the cluster that it was trained on.
+        layout: Version of the policy's features and networks.
+        objective: Objective that the policy was trained for.
+        cluster: Digest of the cluster that the policy was trained on.
         trained_on: Names of the job file and the cluster file.
         trained_jobs: Number of training jobs.
         steps: Number of simulated choices in training.
@@ -48,8 +48,8 @@ class PolicyCard(Frozen):
             better.
         is_unseen: True if the comparison used jobs outside the training set; else the same jobs in another order.
         best_other: Name of the best other policy.
-        follows: Name of the other policy that decides instead, because it was better on the validation traces; None if
-            the networks decide.
+        follows: Name of the other policy that decides instead, because that one was better on the validation traces;
+            None if the networks decide.
         validation_ratio: Objective of the networks relative to that of the best teacher on the validation traces.
     """
 

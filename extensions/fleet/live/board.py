@@ -107,8 +107,8 @@ class MachineRegistry:
 
         Args:
             machine: The machine.
-            ours: Number of its accelerators that our jobs hold.
-            our_memory_gib: Memory of its server that our jobs hold, on all its machines.
+            ours: Number of the machine's accelerators that our jobs hold.
+            our_memory_gib: Memory of the machine's server that our jobs hold, on all machines of that server.
         """
         seen, before = self._seen[machine], (self._left(machine), self._memory_left(machine))
         self._others[machine] = max(seen.count - seen.free - ours, 0)

@@ -11,10 +11,10 @@ class LiveMachine:
 
     Attributes:
         name: Name of the machine, the same when it returns after a failure.
-        accelerator: Accelerator type: the model of its GPUs, or `cpu`, counted in cores.
+        accelerator: Accelerator type: the model of the machine's GPUs, or `cpu`, counted in cores.
         count: Number of accelerators available to jobs, free or not.
         free: Number of free accelerators.
-        server: Server that contains it and shares its memory; empty for a machine that is its own server.
+        server: Server that contains the machine and shares its memory; empty if the machine is a whole server.
         memory_gib: Server memory available to jobs, used or not; 0 if not counted.
         free_memory_gib: Free server memory.
     """
@@ -47,8 +47,8 @@ class Progress(NamedTuple):
 
     Attributes:
         done: Number of completed steps.
-        total: Number of steps of its longest schedule.
-        saved: Number of steps at its last checkpoint.
+        total: Number of steps of the job's longest schedule.
+        saved: Number of steps at the job's last checkpoint.
     """
 
     done: int
@@ -82,7 +82,7 @@ class Finished(NamedTuple):
     """Event: a job has completed, including the evaluation of its model.
 
     Attributes:
-        figures: Metrics of its model, by their names in MLflow.
+        figures: Metrics of the job's model, by their names in MLflow.
     """
 
     job: str

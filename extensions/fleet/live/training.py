@@ -131,15 +131,15 @@ class LiveJob:
     Attributes:
         pace: Measured speed.
         following: Next placement once the job has stopped; None to wait.
-        granted_at: Time at which it got its accelerators; None until Ray has assigned them.
-        places: Machines on which it was started.
-        share: Completed share of its longest schedule.
-        saved_share: Share at its last checkpoint.
-        stretches: Periods in which it held accelerators.
+        granted_at: Time at which the job got its accelerators; None until Ray has assigned them.
+        places: Machines on which the job was started.
+        share: Completed share of the job's longest schedule.
+        saved_share: Share at the job's last checkpoint.
+        stretches: Periods in which the job held accelerators.
         losses: Number of successive losses without progress.
         lost_at: Saved share at the last loss of the job.
-        because: Reason of its failure.
-        figures: Quality of its model.
+        because: Reason of the job's failure.
+        figures: Quality of the job's model.
         costs: Measured times of starting, training and stopping.
     """
 

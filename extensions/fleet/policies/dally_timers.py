@@ -16,8 +16,9 @@ class Timers(NamedTuple):
     """Waiting times of a job before it accepts looser placements.
 
     Attributes:
-        machine_seconds: Time during which it accepts only placements within one machine.
-        rack_seconds: Time during which it accepts only placements within one rack; later it accepts any placement.
+        machine_seconds: Time during which the job accepts only placements within one machine.
+        rack_seconds: Time during which the job accepts only placements within one rack; later the job accepts any
+            placement.
     """
 
     machine_seconds: float

@@ -20,7 +20,7 @@ class FleetJob:
 
     Attributes:
         own: Job as given in the job file.
-        request: Request of its training.
+        request: Request of the job's training.
         dataset: Data set.
         training: Training job, whose execution settings are chosen with the placement.
     """

@@ -29,13 +29,13 @@ class Host(Frozen):
     """Serving host, with the fields of an entry in the file of hosts.
 
     Attributes:
-        samples_per_second: Samples per second that its processors reach.
+        samples_per_second: Samples per second that the host's processors reach.
         dram_bytes: Memory; the part without tables is a row cache.
-        slow_bytes: Capacity of its drives in bytes; 0 without drives.
+        slow_bytes: Capacity of the host's drives in bytes; 0 without drives.
         reads_per_second: Largest number of rows that the drives read per second.
         base_watts: Idle power without memory and drives.
-        dram_watts_per_gigabyte: Power of its memory.
-        device_watts: Power of its drives.
+        dram_watts_per_gigabyte: Power of the host's memory.
+        device_watts: Power of the host's drives.
         dynamic_watts: Additional power at full use.
     """
 
