@@ -42,7 +42,8 @@ class Executor(ABC):
     Attributes:
         placement: Placement of the training.
         eager_because: Reason why the executor's steps are never compiled; None if they may be.
-        trains_here: Whether the executor trains in this process, so that passes can be tried on training steps, and threads can be adapted (the hook `adapt`).
+        trains_here: Whether the executor trains in this process, so that passes can be tried on training steps, and
+            threads can be adapted (the hook `adapt`).
         trial: Method of measuring the executor's steps before a training run.
         moves: Sentences on each move of a training run to another placement of this machine.
     """

@@ -53,8 +53,8 @@ class Seen(Frozen):
 
     Attributes:
         train_seconds: Training time, without starts and moves.
-        start_seconds: Seconds from the decision to start the job to its first step; None if the job did not start on this
-            type.
+        start_seconds: Seconds from the decision to start the job to its first step; None if the job did not start on
+            this type.
         checkpoint_seconds: For each stop, from the decision until the accelerators were released.
         restore_seconds: For each restart, from the decision to the next step.
     """
