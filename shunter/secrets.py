@@ -51,8 +51,8 @@ class AddressNotTakenError(RequestError):
     code = "address-not-taken"
 
     def __init__(self, address: str) -> None:
-        super().__init__(address)
         self.address = without_secrets(address)
+        super().__init__(self.address)
 
     def __str__(self) -> str:
         """Return the error message."""
