@@ -48,10 +48,10 @@ def elsewhere() -> Iterator[type[Elsewhere]]:
 
 
 def begun(
-    folder: Path, seed: int = 0, **identity: Any
+    folder: Path, seed: int = 0, copied_to: str = "elsewhere://checkpoints", **identity: Any
 ) -> tuple[Model, torch.optim.Optimizer, CheckpointDirectory[Model]]:
     model, optimizer = fresh(seed)
-    checkpoint_settings = CheckpointSettings(rows="consecutive", copied_to="elsewhere://checkpoints")
+    checkpoint_settings = CheckpointSettings(rows="consecutive", copied_to=copied_to)
     kept = CheckpointDirectory(folder, {**IDENTITY, **identity}, checkpoint_settings)
     kept.follow(model)
     kept.fetch()

@@ -5,6 +5,7 @@ from typing import Any
 
 import polars as pl
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from shunter.errors import RequestError
@@ -15,6 +16,8 @@ from shunter.flows.command.options import requested
 from shunter.flows.command.predict import check_out, writer
 from shunter.ingestion.sources.addresses import local_folders, output_path, whole_path
 from shunter.requests import TrainRequest
+from tests.extensions.incremental_checkpoints.test_changing_tables import tables_of
+from tests.extensions.incremental_checkpoints.test_remote_copy import begun, steps
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".parquet"])
@@ -68,9 +71,18 @@ def test_stores_without_writing_and_secrets_are_refused(target: str) -> None:
     assert "word" not in str(error.value)
 
 
-def test_checkpoints_are_copied_to_a_bucket(s3: Any) -> None:
-    check_address("s3://logs/checkpoints")
+def test_a_training_elsewhere_goes_on_from_checkpoints_in_a_bucket(s3: Any, tmp_path: Path) -> None:
+    address = "s3://logs/checkpoints"
+    check_address(address)
     assert s3.find("logs") == []
+    model, optimizer, kept = begun(tmp_path / "here", copied_to=address)
+    tables = steps(model, optimizer, kept, range(4))
+    kept.finish()
+    assert (kept.figures.copied > 0, kept.figures.copies_failed) == (True, 0)
+    again, its_optimizer, reading = begun(tmp_path / "there", 1, copied_to=address)
+    assert reading.read(again, its_optimizer)["step"] == 3
+    assert all(map(torch.equal, tables_of(again), tables[-1]))
+    reading.finish()
 
 
 def test_job_file_and_schema_are_read_and_written_at_addresses(s3: Any, tmp_path: Path) -> None:
