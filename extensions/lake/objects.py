@@ -65,11 +65,11 @@ class ObjectStore:
         told = address.location
         system = file_system(told)
         if address.store in ("http", "https") and not told.endswith("/") and "*" not in told:
-            infos = [_attempted(system.info, told, told)]
+            infos = [_info(system, told)]
         else:
             infos = _attempted(partial(_list, system), system._strip_protocol(told), told)
             if address.store in ("http", "https"):  # whose listings have names alone
-                infos = [_attempted(system.info, info["name"], info["name"]) for info in infos]
+                infos = [_info(system, info["name"]) for info in infos]
         found = [
             _path_of(address.store, system, info) for info in infos if not info["name"].endswith("/")
         ]  # mark of a folder
@@ -89,10 +89,10 @@ class ObjectStore:
             by_origin.setdefault(_origin(_address(path)), []).append(path)
         for origin, absent in by_origin.items():
             system = file_system(origin)
-            infos = {path: _attempted(system.info, address, address) for path in absent for address in [_address(path)]}
-            make_room(sum(info["size"] or 0 for info in infos.values()), _address(absent[0]))
             with ThreadPoolExecutor(_FILES_AT_ONCE if system.async_impl else 1) as pool:
-                for _ in pool.map(partial(_copy, system), *zip(*infos.items(), strict=True)):
+                infos = list(pool.map(partial(_info, system), map(_address, absent)))
+                make_room(sum(info["size"] or 0 for info in infos), _address(absent[0]))
+                for _ in pool.map(partial(_copy, system), absent, infos):
                     pass
 
     def check_free(self, address: Address) -> None:
@@ -231,6 +231,10 @@ def _address(path: Path) -> str:
     return address
 
 
+def _info(system: Any, address: str) -> Mapping[str, Any]:
+    return _attempted(system.info, address, address)
+
+
 def _copy(system: Any, path: Path, info: Mapping[str, Any]) -> None:
     """Copy one object; the object must have one version from the listing until the last byte is read."""
     address, wanted = _address(path), path.parent.name
@@ -242,7 +246,7 @@ def _copy(system: Any, path: Path, info: Mapping[str, Any]) -> None:
             _attempted(lambda _: _stream(system, info, temporary), None, address)
         else:
             _copy_ranges(system, info, temporary, address)
-        if f"@{_version(_attempted(system.info, address, address))}" != wanted:
+        if f"@{_version(_info(system, address))}" != wanted:
             raise ChangedObjectError(address)
 
 
