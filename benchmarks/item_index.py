@@ -125,7 +125,7 @@ def asked(
     from shunter.flows.command.environment import prepare_environment
     from shunter.ingestion.request import ingest_request
     from shunter.requests import IndexChoice, TrainRequest
-    from shunter.serving.keeper import load
+    from shunter.serving.model_updater import load
     from shunter.serving.table import Table
     from shunter.tracking.registry.models import register_model
     from shunter.tracking.runs import start_run_tree

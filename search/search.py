@@ -29,7 +29,7 @@ from shunter.search.result import Setting, TuneResult, Usage, ranked, summarise
 from shunter.search.space.learning import usual_rates, weights_of_tasks
 from shunter.search.space.settings import SearchSpace
 from shunter.search.study.address import storage_address
-from shunter.search.study.kept import KeptModels
+from shunter.search.study.best_models import BestTrialModels
 from shunter.search.study.loop import Loop, Progress
 from shunter.search.study.storage import failures, open_study, storage_errors, trials_with_result
 from shunter.search.study.trial import TrialContext
@@ -149,7 +149,7 @@ def _trial_context(job: SearchJob, space: Space, study: "Study", loop: Loop, met
         parent_run_id=job.parent_run_id,
         should_stop=loop.ended,
         study=study,
-        kept=KeptModels(job.directory, job.keep, job.cost, is_time_up, by_rank) if job.keep else None,
+        kept=BestTrialModels(job.directory, job.keep, job.cost, is_time_up, by_rank) if job.keep else None,
         observe=job.observe,
         comparison=getattr(method, "comparison", None),
         placement=job.placement,

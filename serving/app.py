@@ -28,8 +28,8 @@ from shunter.serving.errors import (
     UnusableRowsError,
 )
 from shunter.serving.guard import HEALTH
-from shunter.serving.keeper import Keeper
 from shunter.serving.metrics import Metrics
+from shunter.serving.model_updater import ModelUpdater
 from shunter.serving.protocols import invocations, open_inference
 from shunter.serving.request import ServingLimits
 from shunter.serving.table import Table
@@ -46,14 +46,14 @@ class Endpoints:
     """HTTP endpoints of the server.
 
     Args:
-        keeper: Holder of the served model.
+        updater: Updater that holds the served model.
         batcher: Batcher that scores rows with the served model.
         metrics: Metrics that count the responses.
         limits: Limits of a request.
     """
 
-    def __init__(self, keeper: Keeper, batcher: Batcher, metrics: Metrics, limits: ServingLimits) -> None:
-        self._keeper, self._batcher, self._metrics, self._limits = keeper, batcher, metrics, limits
+    def __init__(self, updater: ModelUpdater, batcher: Batcher, metrics: Metrics, limits: ServingLimits) -> None:
+        self._updater, self._batcher, self._metrics, self._limits = updater, batcher, metrics, limits
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="read")
         self._large_bytes, self._most_large_bytes = 0, max(MOST_LARGE_BYTES, int(limits.max_request_mib * (2 << 20)))
 
@@ -135,7 +135,7 @@ class Endpoints:
         return as_json({"name": self._named(request).name, "ready": True})
 
     def _named(self, request: Request) -> Any:
-        model = self._keeper.current()
+        model = self._updater.current()
         name, version = request.path_params["name"], request.path_params.get("version", model.version)
         if name != model.name:
             raise UnknownError(f"The server has no model {name[:60]!r}: use {model.name}.")

@@ -28,7 +28,7 @@ def serve(**options: Any) -> None:
         server = ScoreServer(request, where.host, names, serving_token(where))
 
         def say_ready() -> None:
-            current = server.keeper.current()
+            current = server.updater.current()
             for placement in current.placements():
                 print_line(placement)
             if current.items is not None:

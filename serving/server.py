@@ -15,8 +15,8 @@ from shunter.serving.app import Endpoints
 from shunter.serving.batcher import Batcher
 from shunter.serving.connections import MOST_CONNECTIONS, TOLD_CONNECTIONS, ImpatientProtocol
 from shunter.serving.guard import Guard
-from shunter.serving.keeper import Keeper
 from shunter.serving.metrics import Metrics
+from shunter.serving.model_updater import ModelUpdater
 from shunter.serving.request import ServeRequest
 from shunter.tracking.registry.versions import only_model
 
@@ -37,7 +37,7 @@ class ScoreServer:
         token: Token that clients must send; None if no token is needed.
 
     Attributes:
-        keeper: Holder of the served model.
+        updater: Updater that holds the served model.
         port: Port of the server, which is known once the server runs.
     """
 
@@ -46,7 +46,7 @@ class ScoreServer:
         self._server: uvicorn.Server | None = None
         self._metrics = Metrics()
         self.port = request.port
-        self.keeper: Keeper
+        self.updater: ModelUpdater
 
     def run(self, on_ready: Callable[[], None]) -> None:
         """Load the model, listen and answer; return when the server is stopped.
@@ -61,7 +61,7 @@ class ScoreServer:
         with _listening(self._host, self.port) as listener:
             self.port = listener.getsockname()[1]
             request = self._request
-            self.keeper = Keeper(
+            self.updater = ModelUpdater(
                 request.model or only_model(),
                 self._metrics,
                 request.items,
@@ -69,13 +69,13 @@ class ScoreServer:
                 request.memory_bytes,
                 index=request.index,
             )
-            batcher = Batcher(self.keeper.current, self._request.batching, self._metrics)
+            batcher = Batcher(self.updater.current, self._request.batching, self._metrics)
             self._server = _Server(self._config(batcher), on_ready)
-            self.keeper.follow(self._request.follow_seconds)
+            self.updater.follow(self._request.follow_seconds)
             try:
                 self._server.run(sockets=[listener])
             finally:
-                self.keeper.close()
+                self.updater.close()
                 batcher.close()
 
     def stop(self) -> None:
@@ -84,7 +84,7 @@ class ScoreServer:
             self._server.should_exit = True
 
     def _config(self, batcher: Batcher) -> uvicorn.Config:
-        app = Endpoints(self.keeper, batcher, self._metrics, self._request.bounds).app()
+        app = Endpoints(self.updater, batcher, self._metrics, self._request.bounds).app()
         seconds = self._request.bounds.request_seconds
         return uvicorn.Config(
             Guard(app, self._names, self._token),

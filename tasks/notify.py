@@ -71,7 +71,7 @@ def _attempt(
 
 def _post(address: str, message: bytes) -> None:
     if not address.startswith(("https://", "http://")):
-        raise ValueError("not an address of the web")
+        raise ValueError("the notification address does not begin with http:// or https://")
     request = urllib.request.Request(address, message, {"Content-Type": "application/json"})
     with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS):
         pass

@@ -26,10 +26,10 @@ from shunter.models.spec import ModelSpec
 from shunter.requests import Limits
 from shunter.search.constraints import FinalTraining, Measured, format_violations, violations_of
 from shunter.search.protocol import Cost, Outcome, Parameters, Space
+from shunter.search.study.best_models import BestTrialModels
 from shunter.search.study.families import FamilyComparison
 from shunter.search.study.halving import Halving
 from shunter.search.study.interrupted import FAILURE, may_try_again
-from shunter.search.study.kept import KeptModels
 from shunter.search.study.pair import OUT_OF_TIME, Repeated
 from shunter.search.study.storage import begun_trials, outcome_of, trials_with_result
 from shunter.tracking.callbacks import CalledTraining, call_on_trial, called
@@ -90,7 +90,7 @@ class TrialContext:
     parent_run_id: str
     should_stop: ShouldStop
     study: "Study"
-    kept: KeptModels | None = None
+    kept: BestTrialModels | None = None
     observe: Callable[[ModelSpec, Placement, float, float | None], StepObservation | None] | None = None
     comparison: FamilyComparison | None = None
     placement: Placement
@@ -219,7 +219,7 @@ class _Attempt:
             return TrialEnd(outcome)
         return TrialEnd(outcome, partial(self._keep, context.kept, figures, outcome, reading))
 
-    def _keep(self, kept: KeptModels, result: TrainResult, outcome: Outcome, reading: EnergyReading) -> None:
+    def _keep(self, kept: BestTrialModels, result: TrainResult, outcome: Outcome, reading: EnergyReading) -> None:
         outcomes = {trial.number: outcome_of(trial) for trial in trials_with_result(self.context.study)}
         kept.keep(
             self.trial.number,

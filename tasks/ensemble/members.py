@@ -26,7 +26,7 @@ from shunter.planner.together import trainings_at_a_time
 from shunter.requests import EnsembleOf, TrainRequest
 from shunter.search.minutes import Minutes, unlimited
 from shunter.search.result import Setting, TuneResult
-from shunter.search.study.kept import kept_model
+from shunter.search.study.best_models import stored_trial_model
 from shunter.tasks.accelerators import announce
 from shunter.tasks.ensemble.room import is_done, positions_with_room
 from shunter.tasks.ensemble.side_by_side import Training, side_by_side
@@ -196,7 +196,7 @@ def planned(run: RunContext, setting: Setting, turn: int) -> tuple[ClickJob, Pla
 
 
 def _adopted(run: RunContext, setting: Setting, job: ClickJob, directory: Path, name: str) -> TrainedModel | None:
-    kept = kept_model(run.search_directory, setting.trial_number)
+    kept = stored_trial_model(run.search_directory, setting.trial_number)
     return adopt_trial(kept, job, directory, name=name, parent_run_id=run.run_id)
 
 

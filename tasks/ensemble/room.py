@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from shunter.engine.trained_model import FILE, TrainedModel
 from shunter.search.minutes import BASELINES, MEMBERS, SLACK, Minutes
 from shunter.search.result import Setting, TuneResult
-from shunter.search.study.kept import kept_model
+from shunter.search.study.best_models import stored_trial_model
 from shunter.tasks.run_context import RunContext
 
 
@@ -17,7 +17,7 @@ def is_done(run: RunContext, folder: str, setting: Setting | None = None) -> boo
         folder: Name of the member's folder.
         setting: Setting of the member if it is trained with the seed of the search; else None.
     """
-    is_kept = setting is not None and kept_model(run.search_directory, setting.trial_number) is not None
+    is_kept = setting is not None and stored_trial_model(run.search_directory, setting.trial_number) is not None
     return is_kept or (run.directory / MEMBERS / folder / FILE).is_file()
 
 

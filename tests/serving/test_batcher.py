@@ -13,8 +13,8 @@ import pytest
 from shunter.errors import DataError
 from shunter.serving.batcher import Batcher, Scored
 from shunter.serving.errors import BusyError, RefusedError
-from shunter.serving.keeper import load
 from shunter.serving.metrics import Metrics
+from shunter.serving.model_updater import load
 from shunter.serving.request import BatchingRequest
 from shunter.serving.served import Answer, ServedModel
 from shunter.serving.table import Table

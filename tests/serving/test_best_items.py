@@ -13,7 +13,7 @@ from shunter.errors import DataError, RequestError
 from shunter.flows.command.top import best_items_of_file
 from shunter.requests import IndexChoice
 from shunter.serving.errors import RefusedError
-from shunter.serving.keeper import load
+from shunter.serving.model_updater import load
 from shunter.serving.protocols.invocations import read_table
 from shunter.serving.served import Answer
 from shunter.serving.table import Table
@@ -63,7 +63,7 @@ def test_an_index_answers_where_it_is_asked_for_and_its_recall_is_told(
             url = f"http://127.0.0.1:{server.port}"
             answers[choice] = httpx.post(f"{url}/invocations", json=asked).json()["predictions"]
             figures = httpx.get(f"{url}/metrics").text
-            items = server.keeper.current().items
+            items = server.updater.current().items
             assert items is not None
             assert items.search_sentence.startswith(
                 f"The best of 25 items {'are' if choice is IndexChoice.EXACT else 'come'}"

@@ -15,8 +15,8 @@ from mlflow.pyfunc import PyFuncModel
 from shunter.errors import HardwareError, RequestError
 from shunter.extensions.tiers.stored.tables import StoredEmbeddings
 from shunter.extensions.tiers.stored_models import stored_tables
-from shunter.serving.keeper import Keeper
 from shunter.serving.metrics import Metrics
+from shunter.serving.model_updater import ModelUpdater
 from shunter.tracking.registry.models import load_champion
 from shunter.tracking.registry.named import export_increment, export_model
 from shunter.tracking.registry.versions import champion_of, roll_back
@@ -60,7 +60,7 @@ def ask(port: int, rows: pd.DataFrame) -> httpx.Response:
 def test_scores_are_those_of_the_champion_and_a_new_one_takes_over(large: Path, rows: pd.DataFrame) -> None:
     some = some_rows(rows)
     with running("large", memory=MEMORY, follow_seconds=0) as server:
-        (tables,) = server.keeper.current().tables
+        (tables,) = server.updater.current().tables
         assert re.match(r"Of 2,\d{3} embedding rows \d+ stay in memory \(2 of 3 tables whole\)", tables.placement)
         second = [ask(server.port, some).json()["predictions"] for _ in range(2)]
         assert second == 2 * [np.asarray(load_champion("large").predict(some)).tolist()]
@@ -69,8 +69,8 @@ def test_scores_are_those_of_the_champion_and_a_new_one_takes_over(large: Path, 
         assert all(found[place] > 0 for place in ("pinned", "cached", "read"))
         hot = tables.hot_rows()
         roll_back("large", 1)
-        assert server.keeper.look()
-        (new,) = server.keeper.current().tables
+        assert server.updater.check_for_update()
+        (new,) = server.updater.current().tables
         assert set(hot) <= set(new.hot_rows())  # the ids of both are the same
         assert ask(server.port, some).json()["predictions"] == np.asarray(load_champion("large").predict(some)).tolist()
 
@@ -82,8 +82,8 @@ def test_an_increment_takes_over(large: Path, rows: pd.DataFrame, tmp_path: Path
     model = str(tmp_path / "model")
     with running(model, memory=MEMORY, follow_seconds=0, increments=tmp_path / "came") as server:
         export_increment("large/2", tmp_path / "came" / "1", model)
-        assert server.keeper.look()
-        assert server.keeper.current().tables
+        assert server.updater.check_for_update()
+        assert server.updater.current().tables
         assert ask(server.port, some).json()["predictions"] == np.asarray(load_champion("large").predict(some)).tolist()
 
 
@@ -118,7 +118,7 @@ def test_a_champion_larger_than_the_free_memory_is_loaded_with_its_tables_in_the
     (tables,) = tables_of(found)
     assert tables.room.cached_rows < sum(tables.rows)
     assert np.array_equal(np.asarray(found.predict(some)), whole)
-    assert Keeper("large", Metrics()).current().tables
+    assert ModelUpdater("large", Metrics()).current().tables
     with pytest.raises(RequestError, match=r"The memory 'half' is not a size: .*512MiB"):
         load_champion("large", memory="half")
 
@@ -129,7 +129,7 @@ def tables_of(model: PyFuncModel) -> list[StoredEmbeddings]:
 
 def test_a_memory_too_small_is_told_before_anything_is_served(large: Path) -> None:
     with pytest.raises(RequestError, match="--memory leaves 1,024 bytes for embedding tables"):
-        Keeper("large", Metrics(), memory_bytes=1_024)
+        ModelUpdater("large", Metrics(), memory_bytes=1_024)
 
 
 def test_one_whose_rows_cannot_be_read_does_not_take_over_and_is_told(
@@ -138,10 +138,10 @@ def test_one_whose_rows_cannot_be_read_does_not_take_over_and_is_told(
     def fails(self: StoredEmbeddings, rows: np.ndarray) -> None:
         raise HardwareError("The file of the embedding tables cannot be read.")
 
-    keeper = Keeper("large", Metrics(), memory_bytes=128 << 10)
-    title = keeper.current().title
+    updater = ModelUpdater("large", Metrics(), memory_bytes=128 << 10)
+    title = updater.current().title
     monkeypatch.setattr(StoredEmbeddings, "warm", fails)
     roll_back("large", 1)
-    assert not keeper.look(), "what follows the registry goes on"
-    assert keeper.current().title == title
+    assert not updater.check_for_update(), "what follows the registry goes on"
+    assert updater.current().title == title
     assert "cannot be read" in caplog.text

@@ -21,8 +21,8 @@ from starlette.testclient import TestClient
 from shunter.serving.app import Endpoints
 from shunter.serving.batcher import Batcher
 from shunter.serving.guard import Guard
-from shunter.serving.keeper import Keeper
 from shunter.serving.metrics import Metrics
+from shunter.serving.model_updater import ModelUpdater
 from shunter.serving.request import BatchingRequest, ServingLimits
 from shunter.tracking.registry.models import load_champion
 from shunter.tracking.registry.named import export_model
@@ -35,9 +35,9 @@ JSON = {"content-type": "application/json"}
 @pytest.fixture
 def client(home: Path) -> Iterator[TestClient]:
     metrics = Metrics()
-    keeper = Keeper("shop@champion", metrics)
-    batcher = Batcher(keeper.current, BatchingRequest(), metrics)
-    app = Guard(Endpoints(keeper, batcher, metrics, LIMITS).app(), {"testserver"}, None)
+    updater = ModelUpdater("shop@champion", metrics)
+    batcher = Batcher(updater.current, BatchingRequest(), metrics)
+    app = Guard(Endpoints(updater, batcher, metrics, LIMITS).app(), {"testserver"}, None)
     with TestClient(app) as client:
         yield client
     batcher.close()

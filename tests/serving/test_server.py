@@ -62,7 +62,7 @@ def test_a_new_champion_takes_over_without_a_lost_request(
         try:
             roll_back("shop", 1)
             scores[1] = np.asarray(load_champion("shop").predict(some)).tolist()
-            wait_for(lambda: server.keeper.current().version == "1")
+            wait_for(lambda: server.updater.current().version == "1")
             wait_for(lambda: "shop/1 takes over" in caplog.text)
             last = httpx.post(f"http://127.0.0.1:{server.port}/invocations", json=body_of(some))
         finally:
@@ -86,8 +86,8 @@ def test_a_champion_that_cannot_be_loaded_is_told_once_and_the_old_one_goes_on(
             for path in damaged:
                 path.write_bytes(b"damaged")
             with caplog.at_level(logging.WARNING):
-                assert not server.keeper.look()
-                assert not server.keeper.look()
+                assert not server.updater.check_for_update()
+                assert not server.updater.check_for_update()
         finally:
             for path, content in kept.items():
                 path.write_bytes(content)

@@ -14,7 +14,7 @@ from shunter.search.job import SearchJob
 from shunter.search.result import TuneResult
 from shunter.search.search import search
 from shunter.search.space.learning import rate_scale
-from shunter.search.study.kept import kept_model
+from shunter.search.study.best_models import stored_trial_model
 from shunter.search.study.pair import Pairing
 from tests.search.spaces import SMALL
 
@@ -60,7 +60,7 @@ def test_one_extra_trial_repeats_the_best_setting_at_the_other_placement(
         dense_learning_rate=scale * rates.dense_learning_rate,
         embedding_learning_rate=scale * rates.embedding_learning_rate,
     )
-    assert kept_model(tmp_path / "pair", 3)
+    assert stored_trial_model(tmp_path / "pair", 3)
     assert result.pair is not None
     assert (result.pair.placement, result.pair.beside, result.pair.is_stopped) == (LARGE, PLACEMENT, False)
     assert result.pair.ne_ratio == pytest.approx(extra.validation_ne / base.validation_ne)

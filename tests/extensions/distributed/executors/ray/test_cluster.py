@@ -42,7 +42,7 @@ from shunter.requests import TrainRequest
 from shunter.search.job import SearchJob
 from shunter.search.search import search
 from shunter.search.space.settings import SearchSpace
-from shunter.search.study.kept import kept_model
+from shunter.search.study.best_models import stored_trial_model
 from shunter.search.study.loop import Progress
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
@@ -308,7 +308,7 @@ def test_trials_of_one_search_run_on_two_nodes_at_a_time(
     assert {run.data.params["placement.accelerator"] for run in trial_runs(parent)} == {"cpu@steady", "cpu@second"}
     assert all(one.costs["step_seconds"] > 0 for one in result.settings)
     best = min((one for one in result.settings if not one.is_pruned), key=lambda one: one.validation_ne)
-    folder = kept_model(tmp_path, best.trial_number)
+    folder = stored_trial_model(tmp_path, best.trial_number)
     assert folder, "the best that came to its end is here, to be a member of the ensemble"
     trial = TrainedModel.model_validate({**read_json(folder / FILE), "directory": folder})
     again = TrainingJob(dataset, trial.spec, trial.hyperparameters, execution_of(at("here")), trial.schedule)

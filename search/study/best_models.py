@@ -18,8 +18,8 @@ from shunter.search.reward import reward
 MODELS = "models"  # in the folder of a search
 
 
-class KeptModels:
-    """Completed training runs in folders named by trial number, at most `most` of them.
+class BestTrialModels:
+    """Store of the models of the best trials, at most `most`, in folders named by trial number.
 
     The best `by_rank` trials are stored first. Then follows the best trial of each other family, because similar models
     of one family predict nearly the same. The rest are the next best trials.
@@ -127,7 +127,7 @@ def _family(path: Path) -> str:
     return str(read_json(path)["spec"]["family"])
 
 
-def kept_model(directory: Path, number: int) -> Path | None:
+def stored_trial_model(directory: Path, number: int) -> Path | None:
     """Return the folder with the stored model of a trial; None if it was not stored.
 
     Args:

@@ -1,4 +1,4 @@
-"""Holder of the served model, which is loaded by name and replaced when the name refers to a new version."""
+"""Updater of the served model, which replaces the model when its name refers to a new version."""
 
 import logging
 import re
@@ -22,8 +22,8 @@ BLOCK_ROWS = 65_536
 _log = logging.getLogger(__name__)
 
 
-class Keeper:
-    """Holder of the served model.
+class ModelUpdater:
+    """Updater of the served model: it holds the current model and loads newer versions or increments.
 
     A thread checks the registry for the version of the alias, or the folder for new increments. A new model is loaded
     while the old one still answers, scores a test row, and then replaces the old model. If that fails, the error is
@@ -81,7 +81,7 @@ class Keeper:
         if self._thread is not None:
             self._thread.join(timeout=5)
 
-    def look(self) -> bool:
+    def check_for_update(self) -> bool:
         """Check once for a new model; return True if a new model has replaced the old one."""
         if self._increments is not None:
             return self._look_for_increments(self._increments)
@@ -153,7 +153,7 @@ class Keeper:
 
     def _follow(self, seconds: float) -> None:
         while not self._end.wait(seconds):
-            self.look()
+            self.check_for_update()
 
     def _take(self, model: ServedModel) -> None:
         self._current = model

@@ -21,7 +21,7 @@ from shunter.requests import TrainRequest
 from shunter.search.job import SearchJob
 from shunter.search.protocol import Outcome
 from shunter.search.search import search
-from shunter.search.study.kept import KeptModels, in_turn, kept_model
+from shunter.search.study.best_models import BestTrialModels, in_turn, stored_trial_model
 from tests.engine.reasons import ENOUGH
 from tests.search.spaces import SMALL
 
@@ -40,7 +40,9 @@ def result(job: ClickJob) -> TrainResult:
     return train(job)
 
 
-def keep(kept: KeptModels, number: int, result: TrainResult, job: ClickJob, outcomes: Mapping[int, Outcome]) -> None:
+def keep(
+    kept: BestTrialModels, number: int, result: TrainResult, job: ClickJob, outcomes: Mapping[int, Outcome]
+) -> None:
     kept.keep(number, result, job, outcomes, placement=PLACEMENT, energy=NOTHING, run_id="run")
 
 
@@ -49,13 +51,13 @@ def test_the_best_so_far_are_kept_whatever_their_order(
     job: ClickJob, result: TrainResult, tmp_path_factory: pytest.TempPathFactory, losses: list[float], most: int
 ) -> None:
     folder = tmp_path_factory.mktemp("search")
-    kept = KeptModels(folder, most, None)
+    kept = BestTrialModels(folder, most, None)
     outcomes: dict[int, Outcome] = {}
     for number, loss in enumerate(losses):
         outcomes[number] = Outcome(state="complete", validation_ne=loss)
         keep(kept, number, result, job, outcomes)
     best = sorted(outcomes, key=lambda number: losses[number])[:most]
-    assert {number for number in outcomes if kept_model(folder, number)} == set(best)
+    assert {number for number in outcomes if stored_trial_model(folder, number)} == set(best)
 
 
 def test_beyond_those_that_rank_first_the_best_of_each_other_family_comes_first() -> None:
@@ -74,26 +76,26 @@ def test_the_best_of_another_family_is_kept_before_more_of_the_first(
     outcomes: dict[int, Outcome] = {}
     for number, loss in enumerate(losses):
         outcomes[number] = Outcome(state="complete", validation_ne=loss)
-        again = KeptModels(tmp_path, 2, None, by_rank=1)  # as after an interruption
+        again = BestTrialModels(tmp_path, 2, None, by_rank=1)  # as after an interruption
         keep(again, number, result, others if number in (2, 4) else job, outcomes)
-    assert [number for number in outcomes if kept_model(tmp_path, number)] == [2, 3]
+    assert [number for number in outcomes if stored_trial_model(tmp_path, number)] == [2, 3]
 
 
 def test_one_that_breaks_a_limit_gives_way(job: ClickJob, result: TrainResult, tmp_path: Path) -> None:
-    kept = KeptModels(tmp_path, 1, None)
+    kept = BestTrialModels(tmp_path, 1, None)
     broken = Outcome(state="complete", validation_ne=0.5, violations={"max_watts": 3.0})
     outcomes = {0: broken, 1: Outcome(state="complete", validation_ne=0.9)}
     keep(kept, 0, result, job, outcomes)
-    assert kept_model(tmp_path, 0)
+    assert stored_trial_model(tmp_path, 0)
     keep(kept, 1, result, job, outcomes)
-    assert kept_model(tmp_path, 0) is None
-    assert kept_model(tmp_path, 1)
+    assert stored_trial_model(tmp_path, 0) is None
+    assert stored_trial_model(tmp_path, 1)
 
 
 def test_what_a_budget_ended_is_not_kept(job: ClickJob, result: TrainResult, tmp_path: Path) -> None:
     ended = TrainResult(**{**vars(result), "stop_reason": ENOUGH})
-    keep(KeptModels(tmp_path, 1, None), 0, ended, job, {0: Outcome(state="complete", validation_ne=0.5)})
-    assert kept_model(tmp_path, 0) is None
+    keep(BestTrialModels(tmp_path, 1, None), 0, ended, job, {0: Outcome(state="complete", validation_ne=0.5)})
+    assert stored_trial_model(tmp_path, 0) is None
 
 
 def test_search_keeps_what_an_undisturbed_training_gives(dataset: Dataset, parent: str, tmp_path: Path) -> None:
@@ -114,7 +116,7 @@ def test_search_keeps_what_an_undisturbed_training_gives(dataset: Dataset, paren
     for setting in complete:
         schedule = Schedule(max_epochs=2, seed=request.seed)
         alone = TrainingJob(dataset, setting.spec, setting.hyperparameters, execution_of(PLACEMENT), schedule)
-        folder = kept_model(tmp_path, setting.trial_number)
+        folder = stored_trial_model(tmp_path, setting.trial_number)
         assert folder is not None
         trained = read_finished(TrainedModel, folder, alone)
         assert trained is not None
@@ -122,7 +124,7 @@ def test_search_keeps_what_an_undisturbed_training_gives(dataset: Dataset, paren
         assert all(value.equal(weights[name]) for name, value in load_model(folder).state_dict().items())
         assert trained.trial == setting.trial_number
     pruned = [setting for setting in tuned.settings if setting.is_pruned]
-    assert not any(kept_model(tmp_path, setting.trial_number) for setting in pruned)
+    assert not any(stored_trial_model(tmp_path, setting.trial_number) for setting in pruned)
 
 
 def test_search_that_was_not_asked_keeps_nothing(dataset: Dataset, parent: str, tmp_path: Path) -> None:
@@ -137,13 +139,13 @@ def test_search_that_was_not_asked_keeps_nothing(dataset: Dataset, parent: str, 
             space=SMALL,
         )
     )
-    assert kept_model(tmp_path, 0) is None
+    assert stored_trial_model(tmp_path, 0) is None
 
 
 def test_what_the_end_of_the_search_cut_off_is_kept_for_it_is_not_made_again(
     job: ClickJob, result: TrainResult, tmp_path: Path
 ) -> None:
     ended = TrainResult(**{**vars(result), "stop_reason": ENOUGH})
-    kept = KeptModels(tmp_path, 1, None, is_cut=lambda: True)
+    kept = BestTrialModels(tmp_path, 1, None, is_cut=lambda: True)
     keep(kept, 0, ended, job, {0: Outcome(state="complete", validation_ne=0.5)})
-    assert kept_model(tmp_path, 0)
+    assert stored_trial_model(tmp_path, 0)
