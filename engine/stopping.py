@@ -333,7 +333,7 @@ class EnergyLimit:
 
 
 class Meter(Protocol):
-    """Entered meter of energy, such as `shunter.hardware.meters.meter.EnergyMeter`."""
+    """Interface of a running energy meter, such as `shunter.hardware.meters.meter.EnergyMeter`."""
 
     @property
     def reading(self) -> "EnergyReading":

@@ -19,7 +19,7 @@ class Uncompiled(torch.optim.Optimizer):
 
 
 class Adam(Uncompiled, torch.optim.Adam):
-    """torch's Adam; training uses a variant with less overhead (`shunter.engine.loop.fused_adam`)."""
+    """Adam as implemented in torch, without loading torch's compiler."""
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.Adam.step))
 

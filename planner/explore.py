@@ -93,7 +93,7 @@ def maybe_explore(decision: Decision, job: PastJob, mode: Explore, *, trials: in
 
 
 def _best_known(decision: Decision, job: PastJob) -> int | None:
-    """Return the index of the best row whose batch size reached the quality before; None if there is none."""
+    """Return the index of the best candidate whose batch size reached the quality before; None if there is none."""
     good = set(job.good_batch_sizes())
     rows = enumerate(decision.table)
     return next((index for index, row in rows if _is_open(row) and row.candidate.placement.batch_size in good), None)
@@ -197,7 +197,7 @@ class _Options:
         return np.exp(mean + self._deviation[index] * QUANTILES) / runs ** _power(self.weights), 1 / runs
 
     def with_exploration(self, index: int) -> Decision:
-        """Return the decision with an exploration: by its only trial, or by one extra trial of the search."""
+        """Return the decision with an exploration: its only trial explores, or an additional trial of the search."""
         tried = self.decision.table[index]
         known = _score_of_past(self._runs, self.best, self.weights) or _score_of_one(self.best, self.weights)
         share = (STOP_MULTIPLE * known / _score_of_one(tried, self.weights)) ** (1 / _power(self.weights))

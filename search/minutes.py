@@ -63,7 +63,7 @@ class Minutes:
         return self.most_seconds is not None or (self.budget is not None and self.budget.is_limited)
 
     def reserve_seconds(self, seconds: float, source: str) -> None:
-        """Reserve time for the steps after the training runs.
+        """Reserve a number of seconds for the steps after the training runs.
 
         Args:
             seconds: Predicted seconds of the steps after the training runs.

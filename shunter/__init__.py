@@ -59,5 +59,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names."""
+    """Return the public names of the package."""
     return sorted({*globals(), *__all__})

@@ -45,7 +45,7 @@ def start_python(
 
 
 def run_python(*arguments: str, **options: Any) -> "subprocess.CompletedProcess[str]":
-    """Run `python arguments` as `start_python` starts it, and return its code and what it has written.
+    """Run a Python process like `start_python`, and return its exit code and its output.
 
     Raises:
         OSError: The process or its folder cannot be made.

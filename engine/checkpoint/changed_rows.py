@@ -59,7 +59,7 @@ class ChangedRows(Protocol):
         ...
 
     def close(self) -> None:
-        """Discard the rows of `next_rows` that are still to be written."""
+        """Discard the rows that the checkpoint writer has not written yet."""
         ...
 
     def undo(self) -> None:

@@ -195,7 +195,7 @@ def check_base_chain(parts: Sequence[Part], directory: Path) -> None:
 
 
 def generation_path(directory: Path, number: int) -> Path:
-    """Return the path of the file of a generation."""
+    """Return the path of the JSON file that describes a checkpoint generation."""
     return directory / f"generation-{number:06d}.json"
 
 

@@ -25,7 +25,7 @@ ITEMS_BETWEEN_PLANS = 16
 
 @dataclass(frozen=True, kw_only=True)
 class PrefetchPlan:
-    """Prefetch settings.
+    """Prefetch settings: number of prefetched batches and of reader threads.
 
     Attributes:
         depth: Batches held ready.

@@ -184,7 +184,7 @@ class _Means(NamedTuple):
 
 
 def _weighted_means(given: _Given, first: np.ndarray, second: np.ndarray) -> _Means:
-    """Return the fit of each half, with the penalty of `PULLS` that is better on the other half."""
+    """Return the weighted mean fitted on each half, with the penalty of `PULLS` that is better on the other half."""
     labels, logits, best_single = given.labels, given.logits, given.best_single
     members = len(logits)
     alone = np.eye(members)[best_single]

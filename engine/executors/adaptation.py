@@ -130,7 +130,7 @@ class Adaptation:
             )
 
     def _sample(self, hopeless: float) -> Steps:
-        """Return the times of a few steps after settling; stop after the first step if it is hopelessly slow."""
+        """Return the times of a few training steps; stop after the first step if it is hopelessly slow."""
         taken = yield from self._window(SETTLING_STEPS + 1)
         if taken[-1] <= hopeless:
             taken += yield from self._window(TRIAL_STEPS - len(taken))

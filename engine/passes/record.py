@@ -25,7 +25,7 @@ class GainFigure(Frozen):
 
 
 class PassRecord(Frozen):
-    """Record of a tried pass.
+    """Record of an optimisation pass that was tried, with its gain.
 
     Attributes:
         name: Name of the pass.

@@ -218,7 +218,7 @@ def apply_increment(since: LoadedModel, folder: Path, target: Path) -> LoadedMod
 
 
 def _parts(model: LoadedModel) -> tuple[Model | Ensemble, Encoder]:
-    """Return model and encoder.
+    """Return a model and its encoder from the folder of a model.
 
     Raises:
         RequestError: The model ranks items.

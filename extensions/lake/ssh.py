@@ -49,7 +49,7 @@ class SshFiles(SFTPFileSystem):
         return self._files
 
     def makedirs(self, path: str, exist_ok: bool = False, mode: int = 0o777) -> None:
-        """Make a folder and those above it; fsspec's own takes the first folder of a path for a host."""
+        """Create a folder and its parents; fsspec's own method takes the first folder of a path for a host."""
         folder = PurePosixPath(self._strip_protocol(path))
         for one in [*reversed(folder.parents), folder]:
             if not self.exists(str(one)):

@@ -279,7 +279,7 @@ def _flops_per_sample(spec: ModelSpec, features: Features) -> float:
 
 
 def _layers(parameters: Parameters, mlp: str, most: int) -> tuple[int, ...]:
-    """Return the widths of the layers that are not omitted."""
+    """Return the widths of the hidden layers, without omitted layers."""
     widths = (parameters[f"{mlp}_{layer}"] for layer in range(most))
     return tuple(width for width in widths if width)
 

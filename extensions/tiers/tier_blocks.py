@@ -11,7 +11,7 @@ from shunter.models.spec import Features, ModelSpec
 
 
 class TierBlocks:
-    """Blocks of rows of each table for each process, as large as under TorchRec's `row_wise`.
+    """Blocks of table rows that each process owns, divided as TorchRec's `row_wise` sharding does.
 
     The first rows of a table are its frequent ones. Consecutive tables therefore begin at different processes, so that
     the first process does not have all frequent rows. Tables whose bags are summed from more than two parts begin at

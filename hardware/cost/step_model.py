@@ -272,7 +272,7 @@ def busy_share(placement: Placement, profile: HardwareProfile) -> float:
 
 
 def row_seconds(curve: Sequence[RowRate], row_bytes: float) -> float | None:
-    """Return the seconds of one row, interpolated between measured widths; None without a curve.
+    """Return the seconds to look up one embedding row, interpolated between measured widths; None if unknown.
 
     Rows wider than the widest measured row take time in proportion. Rows narrower than the narrowest measured row take
     the same time as that row.

@@ -106,7 +106,7 @@ class GpuShare(EnergySource):
         return self._joules
 
     def _describe(self) -> str:
-        """Return the description of the source and of the division."""
+        """Return a description of the energy source, and of how energy is divided between processes."""
         if self._unknown:
             return f"{self._whole.description}, including other processes on it ({self._unknown})"
         divided = self._joules < self._whole_joules

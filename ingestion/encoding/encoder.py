@@ -177,7 +177,7 @@ class Encoder:
         return tuple(field.name for field in self.categorical if field.is_built)
 
     def count(self, rows: EncodedRows | None = None) -> ValueCounts:
-        """Count the values of rows encoded for scoring; without rows, return zero counts."""
+        """Count known, unknown, missing and unreadable values of rows that were encoded for scoring."""
         if rows is None:
             return ValueCounts.of(self.counted_columns)
         return ValueCounts.of(self.counted_columns, rows.flags, rows.bags)

@@ -25,7 +25,7 @@ _DIGITS = 24  # bits of a float32
 
 @dataclass(frozen=True, kw_only=True)
 class RowsByThemselves:
-    """Table whose rows can be drawn independently of each other.
+    """Embedding table whose rows can be initialised independently of each other.
 
     Attributes:
         table: Number of the table.

@@ -207,7 +207,7 @@ class Sage(GraphModel[SageSpec]):
         return torch.unique(users * self._nodes + items + self.graph.users)
 
     def _outputs(self, hidden: Tensor) -> Tensor:
-        """Return the final vectors, whose dot products are the scores."""
+        """Return the final vectors of nodes; the dot product of two vectors is the score."""
         return SCALE**0.5 * nn.functional.normalize(hidden) if self.spec.normalised else hidden
 
     def _sampled_layer(

@@ -123,7 +123,7 @@ class TwoTower(GraphModel[TwoTowerSpec]):
 
     @classmethod
     def layer_counts(cls, spec: TwoTowerSpec, graph: Graph) -> LayerCounts:
-        """Count both towers over all nodes."""
+        """Count the operations of both towers over all nodes of the graph."""
         nodes = graph.users + graph.items
         values = sum(attribute.values for attribute in graph.attributes)
         return LayerCounts(

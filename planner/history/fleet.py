@@ -100,7 +100,7 @@ def _rounded(log_demands: tuple[float, ...]) -> tuple[float, ...]:
 
 
 class _Promises:
-    """Predictor of step times from the catalogue alone, with cached rows and cost models."""
+    """Predictor of step times on any accelerator, from catalogue figures only."""
 
     def __init__(self, catalogue: Catalogue, core_factor: CoreFactor, here: Sequence[HardwareProfile]) -> None:
         self._catalogue, self._core_factor, self._here = catalogue, core_factor, here

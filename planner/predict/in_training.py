@@ -163,7 +163,7 @@ def _posterior(ratios: Sequence[_Ratio], threads: int) -> tuple[float, float]:
 
 
 def _ratio(step: StepObservation, probes: Sequence[StepObservation]) -> _Ratio | None:
-    """Compare a training run with its nearest probe, on ties the newest; None without a probe with equal threads."""
+    """Return the ratio of a training run's step time to that of its nearest probe; None without such a probe."""
     placement = step.placement
     alike = [
         probe

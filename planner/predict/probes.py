@@ -144,7 +144,7 @@ class Probes:
             self.measure_candidate(candidate)
 
     def measure_candidate(self, candidate: Candidate) -> bool:
-        """Measure this candidate, unless it is already measured or the time is over.
+        """Measure a candidate's step time by a probe, unless it is measured already or the time is over.
 
         Returns:
             Whether the candidate was measured.

@@ -162,7 +162,7 @@ class Table:
         return np.column_stack([self.dense, *columns]).astype(np.float32)
 
     def _mean(self, rows: np.ndarray, values: np.ndarray, empty: float) -> np.ndarray:
-        """Return the mean over the values of each row; `empty` for a row without values."""
+        """Return the mean over the values of each row; `empty` is the mean of a row without values."""
         lengths = np.bincount(rows, minlength=len(self.dense))
         sums = np.bincount(rows, values, len(self.dense))
         return np.where(lengths > 0, sums / np.maximum(lengths, 1), empty)

@@ -247,7 +247,7 @@ def calibrate(
 
 
 def _strongest(errors: Mapping[float, Sequence[float]]) -> float:
-    """Return the strongest ridge whose mean error is within one standard error of the best ridge's.
+    """Return the strongest ridge penalty whose mean error is within one standard error of the best.
 
     This is the one-standard-error rule (Hastie, Tibshirani, Friedman, "The Elements of Statistical Learning", section
     7.10), applied to the differences for each plan.

@@ -29,7 +29,7 @@ EXAMPLE = "hosts: [{name: a, accelerator: NVIDIA A100 SXM4 80GB, count: 8}]"
 
 @dataclass(frozen=True, kw_only=True)
 class Channel:
-    """Latency and rate at which a device sends while it receives the same amount.
+    """Latency and bandwidth of a device's link, while the device sends and receives equal amounts.
 
     Attributes:
         latency_seconds: Latency of one collective operation.
@@ -356,7 +356,7 @@ def _by_operation(
     devices: int,
     sharing: int,
 ) -> dict[Collective, Channel]:
-    """Return channels from measured costs; unmeasured operations use another one's; empty without measurements."""
+    """Return the channel of each collective from measured costs; empty without any measurement."""
     made: dict[Collective, Channel] = {}
     known = {cost.operation: cost for cost in costs}
     fallback = known.get("all_to_all") or known.get("all_reduce") or next(iter(costs), None)

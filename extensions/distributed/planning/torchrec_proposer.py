@@ -136,7 +136,7 @@ def _is_planned(option: ShardingOption, plan: Plan) -> bool:
 
 
 def _parts(plan: Plan, table: TablePlacement) -> list[int]:
-    """Return the device of each part, in TorchRec's order: by block of columns, then by block of rows."""
+    """Return the device of each table shard in TorchRec's order: by block of columns, then by block of rows."""
     return list(table.devices) or list(range(len(plan.devices)))
 
 

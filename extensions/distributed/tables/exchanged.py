@@ -176,7 +176,7 @@ class RowExchange:
         return distinct, place[numbers]
 
     def _fetch(self, distinct: Tensor) -> _Asked:
-        """Fetch rows, given by their ascending global numbers."""
+        """Fetch embedding rows from their owners, given ascending row numbers through all tables."""
         edges = torch.searchsorted(distinct, self._edges.on(distinct.device))
         counts = self._gathered(edges.diff())
         places = (distinct - self._edges.on(distinct.device)[:-1].repeat_interleave(edges.diff())).int()
@@ -195,7 +195,7 @@ class RowExchange:
         return _Asked(rows, frequent, counts, own, served)
 
     def _gathered(self, counts: Tensor) -> list[list[int]]:
-        """Gather the counts of all processes."""
+        """Gather the row counts of all processes."""
         of_all = [torch.empty_like(counts) for _ in range(self._count)]
         dist.all_gather(of_all, counts)
         return torch.stack(of_all).tolist()

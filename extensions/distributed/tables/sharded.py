@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class TableGroup:
-    """Tables that are looked up together.
+    """Group of embedding tables that are looked up together.
 
     Attributes:
         tables: Numbers of the tables in the model.

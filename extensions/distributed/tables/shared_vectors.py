@@ -42,7 +42,7 @@ class Part:
 
 @dataclass(frozen=True)
 class _Run:
-    """Adjacent columns with one source.
+    """Adjacent columns of the output that come from one process.
 
     Attributes:
         owner: Process that looks up the columns; 0 if all do.

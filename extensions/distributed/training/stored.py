@@ -164,7 +164,7 @@ def number_of(folder: Path) -> int:
 
 
 def read_index(folder: Path) -> dict[str, Any]:
-    """Return the index of a checkpoint folder.
+    """Return the index of a checkpoint folder: its files, identity and state.
 
     Raises:
         CheckpointError: The index is damaged or of another version.

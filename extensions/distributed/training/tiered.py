@@ -64,7 +64,7 @@ class _Admitted:
 
 
 class TieredShards(EmbeddingTables):
-    """Divided tables in files, with TorchRec's kernels over the slots of all processes.
+    """Sharded embedding tables in files, with TorchRec's kernels over the rows cached in memory.
 
     All processes of the default group construct and call this together, with batches of equal size. In training mode it
     looks up the results of `admit`, batch by batch in the same order. In evaluation mode, outside of a pass, it takes
@@ -366,7 +366,7 @@ class TieredShards(EmbeddingTables):
             return slots
 
     def _wait_for_turn(self) -> None:
-        """Wait until every batch before is trained, in all processes."""
+        """Wait until all earlier batches have been trained on, in all processes."""
         with self._turn:
             self._turn.wait_for(lambda: self._is_over or not self._untrained)
             goes_on = not self._is_over

@@ -113,7 +113,7 @@ class FleetRecord(Frozen):
 
 
 class TrainedJob(Frozen):
-    """Data of a trained job, for its outcome."""
+    """Measurements of a trained job, from which its outcome is computed."""
 
     record: JobRecord
     accelerators: int

@@ -84,7 +84,7 @@ def publish_fleet(
     source: str = "simulated",
     times: Sequence[PredictedTime] = (),
 ) -> str:
-    """Log the page to the run, publish the table in Prefect, and return the page.
+    """Log the HTML page of the fleet to the run, publish its table in Prefect, and return the page.
 
     Args:
         run_id: MLflow run of the fleet.

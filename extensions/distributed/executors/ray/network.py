@@ -38,7 +38,7 @@ class NetworkProbe(GroupTrainer):
     """Ray actor that takes part in the timing of collective operations between nodes."""
 
     def durations(self) -> dict[tuple[Collective, int], list[float]]:
-        """Return the seconds of each repetition, by operation and message size."""
+        """Return the measured seconds of collective operations, for each repetition, by operation and message size."""
         torch.set_num_threads(1)
         with self._group("cpu"):
             return dict(timed())
