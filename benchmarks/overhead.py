@@ -1,9 +1,10 @@
 """What `shunter train` takes beside its ingestion and its training steps, by the wall clock.
 
 Each run is the command in a process of its own, over generated Criteo rows, with one trial, one epoch and, but for the
-last, no baselines: `shunter train --trials 1 --ensemble-size 1 --max-epochs 1 --baselines none`. The first one, in an
-empty home, measures the machine and prepares the databases, and Python keeps what it makes of the sources; it is shown,
-and does not count. The others have that profile, and another seed each, so that each ingests and trains anew.
+last, no baselines: `shunter train --trials 1 --ensemble-size 1 --max-epochs 1 --baselines none --explore never` (to
+explore a batch size would be a second training). The first one, in an empty home, measures the machine and prepares the
+databases, and Python keeps what it makes of the sources; it is shown, and does not count. The others have that profile,
+and another seed each, so that each ingests and trains anew.
 
 After each run its epoch is trained again by a bare loop in a process of its own: the same arrays, model, decay of the
 embeddings, batch size, threads, precision and compiled step as the run chose, batches read ahead, nothing tracked,
@@ -38,7 +39,7 @@ from typing import Any
 
 from benchmarks.report import measure, parse_arguments, publish, table
 
-TRAIN = ("train", "--trials", "1", "--ensemble-size", "1", "--max-epochs", "1")
+TRAIN = ("train", "--trials", "1", "--ensemble-size", "1", "--max-epochs", "1", "--explore", "never")
 NO_BASELINES = ("--baselines", "none")
 FULL = {"few": 200_000, "many": 2_000_000, "repeats": 3}
 QUICK = {"few": 20_000, "many": 100_000, "repeats": 1}
