@@ -103,7 +103,7 @@ def test_an_index_that_finds_too_few_is_refused(monkeypatch: pytest.MonkeyPatch)
         build_index(of, np.arange(1, ITEMS), (np.arange(1, 60), nobody), (5, 10), title="shop/1")
     monkeypatch.setattr(item_index, "LEAST_RECALL", 0.1)
     assert build_index(of, np.arange(1, ITEMS), (np.arange(1, 60), nobody), (5, 10)).measured is not None
-    with pytest.raises(RequestError, match="needs more than the 3 items and 59 known users"):
+    with pytest.raises(RequestError, match="needs more items and users than the 3 items and 59 known users"):
         build_index(of, np.arange(1, 4), (np.arange(1, 60), nobody))
 
 

@@ -137,7 +137,7 @@ def test_positives_that_nobody_can_rank_are_counted() -> None:
 
 
 def test_a_part_without_any_known_positive_is_refused() -> None:
-    with pytest.raises(DataError, match="The validation part holds no positive of a user and an item known"):
+    with pytest.raises(DataError, match="No row of the validation part is a positive of a user and an item known"):
         evaluate_ranking(ranker_of(torch.zeros(USERS, ITEMS)), pairs_of(set()), pairs_of(set()), name="validation")
 
 

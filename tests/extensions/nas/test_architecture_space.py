@@ -138,10 +138,10 @@ def test_shares_leave_rows_enough() -> None:
         ({"top": ((8,), ())}, "The factor top_1 "),
         ({"dims": {"user": ()}}, "The factor dim_user "),
         ({"shares": {"item": ()}}, "The factor share_item "),
-        ({"dims": {"usr": (4,)}}, "names a table 'usr': use 'user'"),
-        ({"dims": {"seen": (4,)}}, "names a table 'seen'"),
+        ({"dims": {"usr": (4,)}}, "names the unknown table 'usr': use 'user'"),
+        ({"dims": {"seen": (4,)}}, "names the unknown table 'seen'"),
         ({"dims": {"user": (6,)}}, "The factor dim_user .* an impossible table width"),
-        ({"shares": {"item": (0.0,)}}, "The factor share_item .* no share"),
+        ({"shares": {"item": (0.0,)}}, "The factor share_item .* outside of its range"),
     ],
 )
 def test_a_space_that_cannot_be_searched_is_refused(options: dict[str, Any], words: str) -> None:

@@ -299,7 +299,10 @@ def test_of_tables_in_a_file_their_memory_must_fit() -> None:
     cached = replace(IN_MEMORY, embedding_memory_bytes=13_900)
     assert cached_rows(SPEC, FEATURES, 13_900) == 100
     check_tables_fit(SPEC, FEATURES, cached, available_bytes=13_900)
-    with pytest.raises(RequestError, match=r"13,900 bytes, but 13,899 are left on cpu: lower --embedding-memory"):
+    with pytest.raises(
+        RequestError,
+        match=r"13,900 bytes of embedding tables, but only 13,899 bytes are free on cpu: lower --embedding-memory",
+    ):
         check_tables_fit(SPEC, FEATURES, cached, available_bytes=13_899)
 
 
@@ -312,7 +315,7 @@ def test_tables_that_fit_need_no_file() -> None:
 @pytest.mark.parametrize(
     ("spec", "memory_bytes", "message"),
     [
-        (SPEC, 7_563, "takes 7,500 bytes, which leaves no row of the 7,563"),
+        (SPEC, 7_563, "takes 7,500 bytes, which leaves no room for rows within --embedding-memory of 7,563"),
         (model_spec(embedding_dim=8, table_dims=(4, 8)), 20_000, "of several widths or shared rows take 46,000 bytes"),
         (model_spec("din", embedding_dim=8), 20_000, "of din, read id by id, take 54,000 bytes"),
     ],

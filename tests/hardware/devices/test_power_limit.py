@@ -117,7 +117,9 @@ def test_what_a_killed_process_left_needs_the_rights_too(record: Path) -> None:
     record.write_text(json.dumps({"GPU-0123": {"watts": 300.0, "pid": 2**30, "started": 0.0}}))
     device = Device(150.0)
     device.refuses = True
-    with pytest.raises(HardwareError, match="killed process left on cuda:0 cannot be restored to 300 W"):
+    with pytest.raises(
+        HardwareError, match="of cuda:0, which a killed process had changed, cannot be restored to 300 W"
+    ):
         restore_abandoned(device, record)
     assert record.exists()
 

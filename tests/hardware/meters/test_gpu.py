@@ -144,7 +144,7 @@ def test_a_device_that_tells_nothing_is_unavailable_with_every_reason(nvml: Fake
     reading = device_reading(nvml)
     assert (reading.joules, reading.method, reading.uncertainty_joules) == (None, "unavailable", None)
     for part in ("energy counter", "power sensor", "utilisation"):
-        assert f"the device's {part} cannot be read" in reading.source
+        assert f"the {part} of the GPU cannot be read" in reading.source
     assert "Insufficient Permissions" in reading.source
 
 
@@ -155,10 +155,10 @@ def test_without_any_rights_the_reason_is_given_and_the_meter_still_runs(
     with measure_energy("cuda:0") as meter:
         pass
     assert meter.reading.method == "unavailable"
-    assert "NVML refuses this process (Insufficient Permissions)" in meter.reading.source
+    assert "NVML refuses access to this process (Insufficient Permissions)" in meter.reading.source
     with caplog.at_level(logging.WARNING, logger="shunter.hardware.devices.nvml"):
         assert nvml_devices() == []
-    assert "NVIDIA devices are not listed: NVML refuses this process" in caplog.text
+    assert "NVIDIA devices are not listed: NVML refuses access to this process" in caplog.text
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED])

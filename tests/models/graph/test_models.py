@@ -173,8 +173,8 @@ def test_more_edges_ask_for_more_traffic_a_step_and_not_a_sample() -> None:
     [
         ({"family": "lightgnc"}, "Unknown graph model 'lightgnc': use 'lightgcn'"),
         ({"layer": 2}, "no option 'layer': use 'layers'"),
-        ({"layers": 0}, "at least one of layers, not 0"),
-        ({"family": "sage", "neighbours": 0}, "at least one of neighbours, not 0"),
+        ({"layers": 0}, "option layers of a graph model is 0"),
+        ({"family": "sage", "neighbours": 0}, "option neighbours of a graph model is 0"),
     ],
 )
 def test_models_that_cannot_be_built_are_refused(options: dict[str, Any], message: str) -> None:

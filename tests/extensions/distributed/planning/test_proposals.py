@@ -80,7 +80,7 @@ def test_a_plan_of_towers_says_how_they_are_trained_and_is_read_again(tmp_path: 
 
 def test_limits_hold_for_what_is_taken() -> None:
     demand, place = demand_of(2, 3), machine(2, 2)
-    with pytest.raises(InfeasibleError, match="--max-hours is 1e-09"):
+    with pytest.raises(InfeasibleError, match="--max-hours 1e-09"):
         explored(demand, place, most_batch_size=2 * BATCH, max_hours=1e-9)
 
 

@@ -233,9 +233,9 @@ def test_tables_with_one_option_each_are_no_depth() -> None:
 @pytest.mark.parametrize(
     ("limit", "told"),
     [
-        ({"max_hours": 1e-9}, "--max-hours is 1e-09"),
-        ({"max_kwh": 1e-9}, "--max-kwh is 1e-09"),
-        ({"max_cost": 1e-9, "price_per_hour": 2.0}, "--max-cost is 1e-09"),
+        ({"max_hours": 1e-9}, "--max-hours 1e-09"),
+        ({"max_kwh": 1e-9}, "--max-kwh 1e-09"),
+        ({"max_cost": 1e-9, "price_per_hour": 2.0}, "--max-cost 1e-09"),
     ],
 )
 def test_a_training_beyond_its_limits_is_refused_and_one_within_them_reckoned(limit: dict, told: str) -> None:
