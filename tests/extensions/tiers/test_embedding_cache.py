@@ -289,7 +289,9 @@ FEATURES = Features(
 
 def test_tables_larger_than_memory_are_refused_with_the_field_and_the_option() -> None:
     check_tables_fit(SPEC, FEATURES, IN_MEMORY, available_bytes=54_000)
-    expected = r"take 54,000 bytes, 36,000 of them for the 1,000 rows of the field 'user', but only 53,999 .*--embedding-mem"
+    expected = (
+        r"take 54,000 bytes, 36,000 of them for the 1,000 rows of the field 'user', but only 53,999 .*--embedding-mem"
+    )
     with pytest.raises(RequestError, match=expected):
         check_tables_fit(SPEC, FEATURES, IN_MEMORY, available_bytes=53_999)
 
