@@ -215,7 +215,7 @@ def _headline(
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
+    if sys.argv[1:2] and sys.argv[1] in CONTESTANTS:
         run(*sys.argv[1:])
     else:
         main()
