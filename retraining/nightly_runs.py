@@ -66,7 +66,7 @@ def nightly_runs_of(name: str) -> list[TrackedRun]:
 
 
 def with_former_name(request: NightlyRequest) -> NightlyRequest:
-    """Return the request with a model name: `shunter` if an earlier version retrained the same data under that name.
+    """Return the request with a model name: the name of the data, or `shunter` if past nightly runs used that name.
 
     Raises:
         TrackingError: The store cannot be read.

@@ -1,4 +1,4 @@
-"""Garbage collection of Python while libraries are loaded."""
+"""Faster loading of libraries, by suspending the garbage collection of Python."""
 
 import gc
 import sys

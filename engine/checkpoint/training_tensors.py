@@ -80,7 +80,8 @@ def distribute(
         restore_random(tensors, device)
     except KeyError as error:
         raise CheckpointError(
-            f"The checkpoint {path} lacks {error}: it was written on another kind of device."
+            f"The checkpoint {path} lacks {error}, since it was written on another kind of device: resume it there, or "
+            "start a new training."
         ) from error
 
 

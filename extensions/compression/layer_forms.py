@@ -91,7 +91,7 @@ class LayerCompression:
     """Alteration of a trained model: compressed forms of its linear layers."""
 
     def describe(self, model: Recommender) -> dict[str, Any]:
-        """Return the forms of a model's layers, for its file."""
+        """Return how each layer of a model is compressed, as plain values that are stored in the model's file."""
         return Compression.of(model.layers).to_dict()
 
     def prepare(self, layers: nn.Module, description: Mapping[str, Any]) -> None:

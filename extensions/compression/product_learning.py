@@ -34,7 +34,7 @@ class _Forward(torch.autograd.Function):
 
 
 class LearnedProduct(nn.Module):
-    """Trainable form of a `ProductLinear`.
+    """Product-quantised linear layer (`ProductLinear`) with trainable prototypes.
 
     The weight of an input in the distances of its sub-vector is the size of its linear weights, because that scales the
     error of the outputs. Prototypes are stored as shares of the largest grid value.

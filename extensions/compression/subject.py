@@ -93,7 +93,7 @@ class CompressionSubject:
     form_name: str = ""
 
     def with_model(self, model: Model | Ensemble) -> "CompressionSubject":
-        """Return the inputs of a compression with another model."""
+        """Return a copy of these inputs in which the model to compress is replaced."""
         return replace(self, model=model)
 
 

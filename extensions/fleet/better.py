@@ -84,7 +84,7 @@ class MigratingExecutor(InProcessExecutor):
             self._meter.count_only([after.accelerator])
 
     def meter(self) -> EnergyMeter:
-        """Return an energy meter of this machine that follows the moves of the training run."""
+        """Return an energy meter that counts the accelerator of the training, also after a move to another one."""
         self._meter = super().meter()
         return self._meter
 

@@ -38,7 +38,7 @@ def applied(program: Program, rule: Rule, site: Sequence[int]) -> Program:
         raise ValueError(f"the graph has no nodes {list(site)}")
     places = tuple(nodes[number] for number in site)
     if places not in set(rule.find(made)):
-        raise ValueError(f"the rule {rule.name} does not fit at {list(site)}")
+        raise ValueError(f"the rewriting rule {rule.name} does not apply to the nodes {list(site)} of the graph")
     part = places[-1].meta.get(PART)
     rule.apply(made, places)
     for node in made.graph.nodes:

@@ -33,7 +33,9 @@ def program_of(model: Recommender, batch_rows: int | None = None) -> Program:
         program = trace(original_layers(model), inputs)
         tidied(program)
     except UntraceableError as error:
-        raise UntraceableError(f"a model of family {model.spec.family}: {error}") from error
+        raise UntraceableError(
+            f"the layers of the family {model.spec.family} cannot be traced for rewriting: {error}"
+        ) from error
     return program
 
 

@@ -132,7 +132,7 @@ def link_seconds(report: StallReport) -> float:
 
 
 def latency_seconds(report: StallReport) -> float:
-    """Return the computed (not measured) time that a step's messages would take between machines if they were empty."""
+    """Return the computed (not measured) latency of a step's messages between machines: their time without bytes."""
     return sum(
         calls * transfer_seconds(name, 0.0, report.devices, report.link)
         for name, calls in report.collective_calls.items()

@@ -96,7 +96,7 @@ class UsefulShare(Frozen):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Shares of useful multiplications, as metrics for MLflow."""
+        """Metrics for MLflow: share of multiplications without a factor 0, and speedup of skipping the others."""
         speeds = {f"{BACKWARD_SPEEDUP}{kind}": self.speedup(kind) for kind in list(SKIPPINGS)[1:]}
         return {"sparsity.useful_backward_share": self.backward, **speeds}
 

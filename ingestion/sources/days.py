@@ -160,7 +160,10 @@ def arrange_for(encoder: Encoder, columns: Columns, schema: Schema) -> Columns:
 
 
 def _in_form_of(encoder: Encoder, schema: Schema) -> Schema:
-    """Return a schema with the value form and the `text` settings of an encoder; unknown columns are unchanged."""
+    """Return a schema that reads values as an existing encoder did, so that equal values get equal ids.
+
+    Columns that the encoder does not have are unchanged.
+    """
     is_text = {field.name: field.key_kind == "written" for field in encoder.categorical}
 
     def in_form(field: Column) -> Column:

@@ -100,7 +100,11 @@ class _Example:
 
 
 def _limited(candidate: Candidate, placement: Placement, example: _Example, workload: Workload) -> Candidate:
-    """Return the candidate at a limit: measured, or changed like the nearest measured candidate."""
+    """Return the candidate under a power limit.
+
+    Its figures are those measured under this limit. If there are none, they change by the same factor as the figures of
+    the most similar candidate that was measured under it.
+    """
     prediction, measurement = candidate.prediction, example.measurement
     is_measured = example.placement == placement
     slower = measurement.step_seconds / example.without.prediction.step_seconds

@@ -85,10 +85,10 @@ MOST = 5  # largest number of architectures that represent a search
 
 
 def searched_workloads(dataset: Dataset, request: JobRequest) -> list[Workload]:
-    """Return the workloads of architectures that represent the search; empty if the default represents it.
+    """Return the workloads of some architectures of the search, whose times are predicted for the whole search.
 
-    The default represents graph models, nightly runs, searches that are limited by time or energy, and searches over
-    architectures that are cut by cost.
+    The list is empty where the default architecture stands for all: for graph models, nightly runs, searches limited by
+    time or energy, and architecture searches.
 
     Args:
         dataset: Data to train on.

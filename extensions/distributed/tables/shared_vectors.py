@@ -160,7 +160,10 @@ class SharedVectors:
         return samples * max(self.count * forth, sum(part.columns for part in exchanged))
 
     def _of_owner(self, rank: int, samples: int) -> list[Tensor | None]:
-        """Return the memory for the vectors that a process looked up; None for local and empty parts."""
+        """Return a buffer for each part of the tables, into which a process writes the vectors that it looked up.
+
+        Parts that are not exchanged, or have no columns in this process, have no buffer: None.
+        """
         places: list[Tensor | None] = []
         memory, used = self.memory.of(rank), 0
         for part in self.parts:

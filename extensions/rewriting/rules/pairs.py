@@ -50,7 +50,7 @@ class BatchDots(Rule):
     name, number = "batch_dots", "R7"
 
     def find(self, program: Program) -> Iterator[Site]:
-        """Yield stacks of dot products of at least three pairs."""
+        """Yield each call of `torch.stack` in the graph that stacks at least three dot products of pairs."""
         for node in calls(program, "stack"):
             dots = node.args[0]
             is_last = axis_of(node, 1, 0, value_of(node).ndim) == 1

@@ -186,4 +186,4 @@ def test_what_cannot_be_traced_stays_as_it_is(shunter_home: Path, tmp_path: Path
     subject = CompressionSubject(model, bench, rows, CompressionLimits(QualityLimit("auc", 0.0)))
     made, record = try_pass(PASS, Tried(subject, "shunter/1"))
     assert made is subject
-    assert "a model of family dmt: DmtLayers cannot be written as a graph" in record.reason
+    assert "DmtLayers cannot be written as a graph" in record.reason

@@ -68,8 +68,8 @@ def test_a_plan_is_read_as_it_was_written(tmp_path_factory: pytest.TempPathFacto
         ("{rows: 9, width: 4, kind: table_wise}", "names 0 devices: name exactly one"),
         ("{rows: 9, width: 4, kind: row_wise, devices: [0]}", "leave its devices out"),
         ("{rows: 9, width: 5, kind: column_wise, devices: [0, 1]}", "number of devices that divides its width 5"),
-        ("{rows: 9, width: 4, kind: table_row_wise, devices: [1, 2]}", "name the devices of one whole host"),
-        ("{rows: 9, width: 4, kind: grid_shard, devices: [0, 1, 2]}", "name the devices of whole hosts"),
+        ("{rows: 9, width: 4, kind: table_row_wise, devices: [1, 2]}", "devices of one whole host"),
+        ("{rows: 9, width: 4, kind: grid_shard, devices: [0, 1, 2]}", "devices of whole hosts"),
         ("{rows: 9, width: 4, kind: row_wise, replicated_rows: 9}", "replicates 9 of its 9 rows"),
         (
             "{rows: 9, width: 8, kind: column_wise, devices: [0, 1], replicated_rows: 2}",
