@@ -151,8 +151,8 @@ def affordable(
     if not within:
         what = "uses the least" if option.endswith("joules") else "is the fastest"
         raise InfeasibleError(
-            f"No model predicts a row within {option} {limit:g}; the lowest figure is that of the model "
-            f"that {what}, {min(costs):.3g}: raise the limit, or try a smaller model."
+            f"No model predicts a row within {option} {limit:g}: the model that {what} takes {min(costs):.3g}; raise "
+            "the limit or try a smaller model."
         )
     dearest, total, together = sorted((costs[index] for index in within), reverse=True), 0.0, 0
     for one in dearest:

@@ -123,10 +123,7 @@ class PlanRequest(Request, frozen=True, title="Plan"):
     def _check_model(self) -> Self:
         if self.most_batch_size is not None and self.most_batch_size < self.batch_size:
             least = f"--batch-size {self.batch_size}"
-            raise ValueError(
-                f"--most-batch-size {self.most_batch_size} is below the batch size of {least}: raise it, or "
-                "leave it out"
-            )
+            raise ValueError(f"--most-batch-size {self.most_batch_size} is below {least}: raise it, or leave it out")
         if self.max_cost is not None and self.price_per_hour is None:
             raise ValueError("--max-cost needs a price: add --price-per-hour")
         if self.architecture.model == AUTO or is_ranking(self.architecture.model):

@@ -31,7 +31,7 @@ class DataRequest(Group, frozen=True, title="Data"):
     where: str | None = Field(
         default=None,
         min_length=1,
-        description=f"Predicate of the rows to read, such as `{EXAMPLE}`; all rows if omitted.",
+        description=f"Condition of the rows to read, such as `{EXAMPLE}`; default: all.",
     )
     max_bad_share: float = Field(
         default=0.01, ge=0, le=1, description="Share of unreadable rows above which ingestion stops."

@@ -168,5 +168,5 @@ def test_nobody_beats_the_lower_bound(shared_data: Path, policy: str) -> None:
 def test_a_job_larger_than_the_cluster_is_refused_by_its_name(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("job_id,num_gpu,submit_time,duration\n7,5,0,10\n")
-    with pytest.raises(RequestError, match=r"job 'job-7' needs 5 accelerators .* the cluster has 4"):
+    with pytest.raises(RequestError, match=r"job 'job-7' needs 5 accelerators .* the cluster has only 4"):
         simulate(read_tiresias(path), uniform_cluster(1, 1, 4), make_policy("fifo"))

@@ -71,7 +71,7 @@ def test_what_skypilot_has_no_price_of_is_unknown(tmp_path: Path) -> None:
     [
         ("accelerators: {cpu: -1}", "cpu in accelerators is -1: give a number above 0"),
         ("machines: {a: 1}", "there is no key machines: it takes accelerators, nodes, skypilot"),
-        (": :", "is not YAML"),
+        (": :", "is not valid YAML"),
     ],
 )
 def test_a_file_that_is_wrong_is_refused(tmp_path: Path, text: str, words: str) -> None:

@@ -100,7 +100,7 @@ def test_the_schema_and_rows_without_a_part_are_refused(
         ingest_file(tmp_path / "log.csv", {**clicks_schema, "part": "user"})
     clicks.with_columns(split=pl.lit("train")).write_csv(tmp_path / "log.csv")
     with pytest.raises(
-        DataError, match=r"validation part of log would hold no row .*: give a validation part with both"
+        DataError, match=r"validation part of log would have no row .*: give a validation part with both"
     ):
         ingest_file(tmp_path / "log.csv", {**clicks_schema, "part": "split"})
 
@@ -129,7 +129,7 @@ def test_what_does_not_go_together_is_one_sentence(
     }.items():
         with pytest.raises(DataError, match=text):
             ingest(tmp_path, files | {"test": str(tmp_path / f"{name}.csv")}, "validation", "test")
-    with pytest.raises(DataError, match="is parquet and the training part csv: give all parts in one format"):
+    with pytest.raises(DataError, match="is parquet, that of the training part csv: give all parts in one format"):
         ingest(tmp_path, files | {"test": str(tmp_path / "other.parquet")}, "test")
     with pytest.raises(RequestError, match="synthetic:100 is a built-in data set"):
         open_source("synthetic:100", None, None, tmp_path, {"test": files["test"]})

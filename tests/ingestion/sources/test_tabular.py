@@ -198,7 +198,7 @@ def test_missing_column_is_named(
     path = tmp_path / f"clicks.{suffix}"
     (clicks.drop("shop").write_csv if suffix == "csv" else clicks.drop("shop").write_parquet)(path)
 
-    with pytest.raises(DataError, match="lacks the columns shop of the schema: it has click, price"):
+    with pytest.raises(DataError, match=r"lacks the columns shop of the schema. Columns: click, price"):
         ingest_file(path, clicks_schema)
 
 

@@ -140,5 +140,5 @@ def test_it_learns_what_follows_from_the_order_alone() -> None:
 
 
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:
-    with pytest.raises(RequestError, match="width 8 has no 3 heads"):
+    with pytest.raises(RequestError, match="width 8 of a graph model cannot be divided into 3 heads"):
         build(in_order(random_graph()), heads=3)

@@ -89,5 +89,5 @@ def test_what_a_step_costs_counts_the_candidates_and_a_temperature_is_above_zero
     spec = graph_spec("twotower", embedding_dim=8)
     counts = count_graph_model(spec, graph, negatives=3)
     assert counts.matmul_flops_per_sample == 2 * 3 * TOGETHER * 4 * 8
-    with pytest.raises(RequestError, match="temperature above 0"):
+    with pytest.raises(RequestError, match="option temperature of a graph model is 0"):
         build(graph, temperature=0.0)

@@ -73,10 +73,10 @@ def test_the_model_of_trainings_comes_back_from_exact_times() -> None:
 
 
 def test_three_models_are_too_few() -> None:
-    with pytest.raises(HardwareError, match="needs 4 measured models, but there are only 3"):
+    with pytest.raises(HardwareError, match="fitted to at least 4 measured models, but there are only 3"):
         CommunicationModel.fit(samples(models=3))
 
 
 def test_a_model_that_explains_too_little_is_refused() -> None:
-    with pytest.raises(HardwareError, match=r"explains \d+% of the differences between 6 measured models"):
+    with pytest.raises(HardwareError, match=r"explains \d+% of the variance between 6 measured models"):
         CommunicationModel.fit(samples(noise=1.0))
