@@ -152,7 +152,8 @@ def test_every_command_that_is_shown_is_understood(page: Path, tmp_path: Path, m
         words = shlex.split(block.replace("\\\n", " "), comments=True)
         context = understood(get_command(app), list(takewhile(lambda word: word not in SHELL, words)))
         assert context.args == []
-        if context.command.name in JOB_REQUESTS.names:
+        is_elsewhere = "://" in str(context.params.get("config"))  # a job file that this machine does not have
+        if context.command.name in JOB_REQUESTS.names and not is_elsewhere:
             request_of(context)
 
 
