@@ -135,7 +135,7 @@ def test_what_does_not_go_together_is_one_sentence(
         open_source("synthetic:100", None, None, tmp_path, {"test": files["test"]})
     history = {"column": "seen", "items": "shop", "by": "user"}
     for more, text in (
-        ({"part": "split"}, "split names the split of each row, and --test gives one"),
+        ({"part": "split"}, "split of the schema gives the split of each row, but --test gives a part"),
         ({"time": "when", "sequences": [history]}, "With --test the sequence seen is built by time"),
     ):
         (tmp_path / "schema.yaml").write_text(yaml.safe_dump({**clicks_schema, **more}))
