@@ -41,7 +41,7 @@ def test_single_valued_fields_need_no_bags() -> None:
 def test_an_id_outside_its_table_names_the_field(wrong: int) -> None:
     users = USERS.copy()
     users[1] = wrong
-    with pytest.raises(DataError, match=rf"'user' holds the id {wrong} .* rows 0 to 4"):
+    with pytest.raises(DataError, match=rf"'user' holds the id {wrong}, .* rows 0 to 4"):
         make_batch(MIXED, dense=None, categorical=users, bags=[TAGS, GENRES])
 
 
