@@ -7,7 +7,7 @@ runs in a fresh process, with a cold cache of copies; its fastest run counts. Du
 
 The memory is compared at 4 and at 100 million rows, or as many as `--millions` says. The values of the columns are as
 many at either size, since a vocabulary is held in memory. A quick run has a tenth of a million rows, and four times as
-many. 100 million take about half an hour on two cores, 12 GB of disk and 4 GB of memory for the server.
+many. 100 million take about ten minutes on two cores, 12 GB of disk and 4 GB of memory for the server.
 
     python -m benchmarks.stores [--quick] [--millions 100]
 """
