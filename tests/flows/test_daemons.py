@@ -70,7 +70,7 @@ def test_taken_port_is_told_before_anything_is_started() -> None:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         wanted = service()
-        with pytest.raises(RequestError, match=r"Port \d+ for Sleeper is in use"):
+        with pytest.raises(RequestError, match=r"Port \d+ of Sleeper is in use"):
             start(Service(**{**vars(wanted), "port": taken.getsockname()[1]}))
     assert find("Sleeper") is None
 

@@ -74,5 +74,5 @@ def test_an_earlier_choice_is_kept_whatever_would_be_chosen_now(dataset: Dataset
 
 def test_a_damaged_choice_is_refused(dataset: Dataset, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text('{"compiled": 7}')
-    with pytest.raises(CheckpointError, match="another folder"):
+    with pytest.raises(CheckpointError, match="another checkpoint folder"):
         choose(dataset, tmp_path, epochs=2)
