@@ -139,7 +139,7 @@ def data_params(dataset: Dataset) -> Values:
             "multi_valued_features": sum(field.multi_valued for field in features.categorical),
             "embedding_rows": sum(features.table_rows),
             "quarantined_rows": dataset.quarantined_rows,
-            "test_repeated_share": dataset.splits["test"].repeated_share,
+            "test_repeated_share": dataset.splits["test"].repeated_share if "test" in dataset.splits else None,
             "tasks": ",".join(features.tasks) or None,
             "is_weighted": dataset.is_weighted or None,
         },
