@@ -34,7 +34,7 @@ def files_of_at_most(count: int) -> Iterator[None]:
 def test_text_that_does_not_fit_leaves_the_former_one(tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     write_text(path, "before")
-    with files_of_at_most(1_000), pytest.raises(CheckpointError, match="free some space there"):
+    with files_of_at_most(1_000), pytest.raises(CheckpointError, match="free some disk space"):
         write_text(path, "x" * 5_000)
     assert path.read_text() == "before"
     assert [one.name for one in tmp_path.iterdir()] == ["state.json"]
