@@ -29,7 +29,7 @@ FILES = {
     "planner/decide.py": KIND,
     "extensions/fleet/simulator.py": "",
     "extensions/towers/cli.py": "import shunter.retraining.nightly_runs",
-    "retraining/nights.py": "",
+    "retraining/nightly_runs.py": "",
     "shunter/errors.py": "",
     "tests/test_errors.py": ASSERTS,
 }
@@ -45,7 +45,7 @@ def house() -> House:
     [
         ("engine/loop/trainer.py", "core", "core"),
         ("extensions/towers/cli.py", "towers", "extensions"),
-        ("retraining/nights.py", "retraining", "applications"),
+        ("retraining/nightly_runs.py", "retraining", "applications"),
         ("extensions/fleet/simulator.py", "fleet", "extensions"),
         ("tests/extensions/fleet/test_simulator.py", "tests", "tests"),
     ],

@@ -162,6 +162,6 @@ def test_single_class_and_tiny_data_are_refused(tmp_path: Path, clicks: pl.DataF
         ingest_file(tmp_path / "ones.parquet", schema)
 
     clicks.head(2).write_parquet(tmp_path / "two.parquet")
-    with pytest.raises(DataError, match=r"part of two would hold (no row|only the label)"):
+    with pytest.raises(DataError, match=r"part of two would have (no row|only the label)"):
         ingest_file(tmp_path / "two.parquet", schema)
     assert data_sets(tmp_path / "cache") == []

@@ -303,9 +303,9 @@ def test_a_whole_id_finds_a_run_older_than_those_that_are_searched(
 
 def test_run_that_is_not_there_is_told_with_the_nearest(run_id: str) -> None:
     wrong = run_id[:10] + ("0" if run_id[10] != "0" else "1")
-    with pytest.raises(RequestError, match=f"the nearest is {run_id[:12]}"):
+    with pytest.raises(RequestError, match=f"the most similar is {run_id[:12]}"):
         find_run(wrong)
-    with pytest.raises(RequestError, match=r"nearest is .* \(member-1\)"):
+    with pytest.raises(RequestError, match=r"most similar is .* \(member-1\)"):
         find_run("member_1")
 
 
