@@ -36,7 +36,7 @@ def asked(
 
     monkeypatch.setattr(members, "_member", member)
     known = [number for number, trial in enumerate(trials) if trial is not None] if kept is None else kept
-    monkeypatch.setattr(room, "kept_model", lambda _, number: Path() if number in known else None)
+    monkeypatch.setattr(room, "stored_trial_model", lambda _, number: Path() if number in known else None)
     clock = HandClock(trials=searched)
     run = SimpleNamespace(
         request=request,
@@ -136,7 +136,7 @@ def test_where_nothing_is_there_the_best_is_trained_as_long_as_its_trial(monkeyp
         return SimpleNamespace(name="member-0", trial=None)
 
     monkeypatch.setattr(members, "_member", train)
-    monkeypatch.setattr(room, "kept_model", lambda *_: None)
+    monkeypatch.setattr(room, "stored_trial_model", lambda *_: None)
     request = TrainRequest(search_minutes=5, ensemble_size=1)
     run = SimpleNamespace(request=request, stop=StopConditions(clock), directory=Path(), search_directory=Path())
     run.within = lambda condition: SimpleNamespace(**{**vars(run), "stop": run.stop.also(condition)})

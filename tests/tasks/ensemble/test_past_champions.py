@@ -38,8 +38,8 @@ def test_members_of_champions_of_the_same_data_are_found_and_no_others(tmp_path:
     found = past_champions("shop", dataset, PLACEMENT, Execution(), tmp_path / "champions")
     assert [one.name for one in found.members] == ["champion-3-0", "champion-1-0", "champion-1-1"]
     assert found.left_out == [2]
-    assert "of version 1, 3." in found.words
-    assert "Version 2 " in found.words
+    assert "of version 1, 3." in found.sentence
+    assert "Version 2 " in found.sentence
     first = load_model(found.members[1].directory).state_dict()
     made = load_model(tmp_path / "made-0").state_dict()
     assert all((first[name] == made[f"members.0.{name}"]).all() for name in first)
