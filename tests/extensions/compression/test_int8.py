@@ -38,7 +38,8 @@ def test_error_is_within_the_rounding_and_a_row_stands_alone(
         unit = values.abs().amax(1, keepdim=True) / (63 if is_signed else 127)
         weight, scale = linear.weight.abs().sum(1), form.scale
         bound = unit / 2 * weight + (values.abs().sum(1, keepdim=True) + inputs * unit / 2) * scale / 2
-        assert ((exact - near).abs() <= 1.01 * bound + 1e-5 * size).all()
+        rounding = 1e-5 * size + 1e-6 * exact.abs()  # of float32, also where the bias is far larger than the product
+        assert ((exact - near).abs() <= 1.01 * bound + rounding).all()
         torch.testing.assert_close(form(values[-1:]), near[-1:], rtol=0, atol=0)
 
 
