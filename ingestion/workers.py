@@ -32,8 +32,8 @@ _MANY_UNITS = 16
 # Processes on nodes take some ten seconds to start; in this time the local threads read about this many bytes.
 LONG_BYTES = 1 << 30
 
-# Crews of other machines: `cluster` is a function of the request, the log and the cache of data sets, `copies` one of
-# the request and the absent local copies of objects.
+# Functions of extensions that use processes on other machines: `cluster` gets the request, the log and the cache of
+# data sets; `copies` gets the request and the paths of local copies that do not exist yet.
 CREWS = Registry(
     "crew",
     {

@@ -129,7 +129,7 @@ class DotInteraction(nn.Module):
         position[left, right] = position[right, left] = np.arange(len(left))
         self.register_buffer("pairs", torch.tensor(left * vectors + right), persistent=False)
         self.register_buffer("position", torch.tensor(position.ravel()), persistent=False)
-        self._has_kernel = pairs_of.is_built()  # here: torch's compiler cannot trace the loading of a library
+        self._has_kernel = pairs_of.is_built()  # torch.compile cannot trace the load of a library
 
     def forward(self, vectors: Tensor) -> Tensor:
         """Map `[batch, vectors, dim]` to `[batch, pairs]` in float32."""

@@ -66,7 +66,7 @@ def nightly_runs_of(name: str) -> list[TrackedRun]:
 
 
 def with_former_name(request: NightlyRequest) -> NightlyRequest:
-    """Return the request with a model name: the name of the data, or `shunter` if past nightly runs used that name.
+    """Return the request with a model name: the name of the data, or `shunter` if past runs called their model so.
 
     Raises:
         TrackingError: The store cannot be read.

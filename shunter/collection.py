@@ -1,4 +1,4 @@
-"""Faster loading of libraries, by suspending the garbage collection of Python."""
+"""Faster imports, by pausing Python's garbage collector."""
 
 import gc
 import sys

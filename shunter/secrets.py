@@ -1,4 +1,4 @@
-"""Removal of secrets from texts that are logged, tracked, shown or stored, and refusal of addresses for paths."""
+"""Removal of secrets from texts that are logged, tracked, shown or stored, and refusal of URLs for local paths."""
 
 import logging
 import os
@@ -42,7 +42,7 @@ def without_secrets(text: str) -> str:
 
 
 class AddressNotTakenError(RequestError):
-    """Error: an address is given where only a path on this machine, or an address of another kind, is read or written.
+    """Error: a URL is given where only a local path, or a URL of another scheme, is supported.
 
     Attributes:
         address: Address without its secrets.
@@ -60,7 +60,7 @@ class AddressNotTakenError(RequestError):
 
 
 def check_is_path(text: str | None) -> str | None:
-    """Return a text; raise `AddressNotTakenError` if it is an address."""
+    """Return a text unchanged; raise `AddressNotTakenError` if it is a URL."""
     if text is not None and _ADDRESS.match(text):
         raise AddressNotTakenError(text)
     return text

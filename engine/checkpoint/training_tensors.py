@@ -80,8 +80,8 @@ def distribute(
         restore_random(tensors, device)
     except KeyError as error:
         raise CheckpointError(
-            f"The checkpoint {path} lacks {error}, since it was written on another kind of device: resume it there, or "
-            "start a new training."
+            f"The checkpoint {path} lacks {error}, since it was written on another kind of device: resume it on "
+            "that kind, or start a new training."
         ) from error
 
 

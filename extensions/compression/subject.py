@@ -93,7 +93,7 @@ class CompressionSubject:
     form_name: str = ""
 
     def with_model(self, model: Model | Ensemble) -> "CompressionSubject":
-        """Return a copy of these inputs in which the model to compress is replaced."""
+        """Return a copy of these inputs with another model to compress."""
         return replace(self, model=model)
 
 

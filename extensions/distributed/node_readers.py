@@ -63,7 +63,9 @@ def crew_of_nodes(request: ClusterRequest, source: Source, cache: Path) -> Itera
 
 
 def copy_by_nodes(request: ClusterRequest, absent: Sequence[Path]) -> None:
-    """Let the nodes of a cluster copy objects, each into the folder of copies of this home if the node sees the folder.
+    """Copy objects of a store on the nodes of a cluster, into the folder for local copies in SHUNTER_HOME.
+
+    Only nodes that see this folder, on a shared file system, take part.
 
     Args:
         request: Names the cluster.
@@ -84,7 +86,7 @@ def copy_by_nodes(request: ClusterRequest, absent: Sequence[Path]) -> None:
 
 
 def _nothing() -> None:
-    """Prepare nothing."""
+    """Do nothing: these workers need no setup."""
 
 
 def _copy(_: None, path: Path) -> str | None:

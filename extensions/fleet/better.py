@@ -84,7 +84,7 @@ class MigratingExecutor(InProcessExecutor):
             self._meter.count_only([after.accelerator])
 
     def meter(self) -> EnergyMeter:
-        """Return an energy meter that counts the accelerator of the training, also after a move to another one."""
+        """Return an energy meter of the accelerator that trains; it follows the training to another accelerator."""
         self._meter = super().meter()
         return self._meter
 

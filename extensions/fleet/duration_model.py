@@ -149,8 +149,8 @@ class DurationModel:
         if own.train is None or (own.train_seconds and not self._always_memory):
             return own
         missing = {"server_memory_gib", "memory_gib"} - own.model_fields_set
-        foreseen = memory_gib(self._prepare(own), types) if missing else {}
-        return own.model_copy(update={name: gib for name, gib in foreseen.items() if name in missing})
+        predicted = memory_gib(self._prepare(own), types) if missing else {}
+        return own.model_copy(update={name: gib for name, gib in predicted.items() if name in missing})
 
     def _predicted(self, own: OwnJob, types: Sequence[str]) -> dict[str, tuple[float, Source]]:
         assert own.train is not None, f"{own.name} states neither times nor a training run"

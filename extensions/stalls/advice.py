@@ -132,7 +132,7 @@ def link_seconds(report: StallReport) -> float:
 
 
 def latency_seconds(report: StallReport) -> float:
-    """Return the computed (not measured) latency of a step's messages between machines: their time without bytes."""
+    """Return the computed (not measured) latency of a step's messages between machines: time without payload."""
     return sum(
         calls * transfer_seconds(name, 0.0, report.devices, report.link)
         for name, calls in report.collective_calls.items()

@@ -40,7 +40,7 @@ class GpuCounter(EnergySource):
             raise HardwareError(f"the energy counter of the GPU cannot be read ({first_line(error)})") from error
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
-        """Return the error bound of a measurement in joules: a share of it, plus the energy of one update interval."""
+        """Return the error bound in joules: a fixed share, plus the energy of one update interval of the counter."""
         step_joules = joules * min(1.0, COUNTER_STEP_SECONDS / seconds) if seconds > 0 else joules
         description = f"{SENSOR_SHARE:.0%} of the counter, and one step of {COUNTER_STEP_SECONDS:g} s at either end"
         return Uncertainty(SENSOR_SHARE * joules + step_joules, description)

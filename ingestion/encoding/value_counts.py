@@ -44,7 +44,7 @@ def flags_of_numbers(values: NDArray[np.floating], unreadable: NDArray[np.bool_]
 def flags_of_ids(
     ids: NDArray[np.int32], given: NDArray[np.bool_], *, number_for_text: bool = False
 ) -> NDArray[np.uint8]:
-    """Return for each categorical value, as uint8 flags, whether it is given, unknown, or a number, not text."""
+    """Return bit flags (uint8) of each categorical value: not missing, not in the vocabulary, number for text."""
     flags = ValueFlag.GIVEN | (ValueFlag.NUMBER_FOR_TEXT if number_for_text else 0)
     return given * np.uint8(flags) | (given & (ids == 0)) * np.uint8(ValueFlag.UNKNOWN)
 

@@ -162,7 +162,7 @@ def arrange_for(encoder: Encoder, columns: Columns, schema: Schema) -> Columns:
 def _in_form_of(encoder: Encoder, schema: Schema) -> Schema:
     """Return a schema that reads values as an existing encoder did, so that equal values get equal ids.
 
-    Columns that the encoder does not have are unchanged.
+    Columns that the encoder does not know are read as the given schema says.
     """
     is_text = {field.name: field.key_kind == "written" for field in encoder.categorical}
 

@@ -11,15 +11,15 @@ from shunter.models.native.library import check, library
 
 
 def is_built() -> bool:
-    """Return True if the compiled kernel is there."""
+    """Return True if the compiled kernel was built and can be loaded."""
     return library() is not None
 
 
 def suits(vectors: Tensor) -> bool:
     """Return True if the compiled kernel takes these vectors: real numbers in float32 on a processor.
 
-    Where a mode of torch watches the operators, as one that counts FLOPs does, torch's own are taken; also in exported
-    programs, which run without this project.
+    Torch's built-in operators are used instead if a `TorchDispatchMode` is active, such as a counter of FLOPs, and in
+    exported programs, which run without this project.
     """
     if vectors.device.type != "cpu" or vectors.dtype != torch.float32 or torch.compiler.is_exporting():
         return False
@@ -34,8 +34,11 @@ def pairwise_products(vectors: Tensor) -> Tensor:
 
     Returns:
         float32 `[batch, pairs]`.
+
+    Raises:
+        ValueError: The vectors have another type or number of dimensions.
     """
-    batch, count, dim = vectors.shape
+    batch, count, dim = _checked(vectors).shape
     vectors, products = vectors.contiguous(), _empty_products(vectors)
     loaded = library()
     assert loaded is not None, "`suits` comes first"
@@ -52,9 +55,9 @@ def pairwise_gradient(vectors: Tensor, gradient: Tensor) -> Tensor:
         gradient: float32 `[batch, pairs]`.
 
     Raises:
-        ValueError: The gradient does not fit the vectors.
+        ValueError: The gradient does not fit the vectors, or these have another type or number of dimensions.
     """
-    batch, count, _ = vectors.shape
+    batch, count, _ = _checked(vectors).shape
     if gradient.shape != (batch, count * (count - 1) // 2) or gradient.dtype != torch.float32:
         raise ValueError(
             f"a gradient of {gradient.dtype} {tuple(gradient.shape)} does not fit vectors of shape "
@@ -71,6 +74,13 @@ def pairwise_gradient(vectors: Tensor, gradient: Tensor) -> Tensor:
     return result
 
 
+def _checked(vectors: Tensor) -> Tensor:
+    """Return the vectors if the kernel can read them: any caller may pass any tensor to a registered operator."""
+    if vectors.dtype != torch.float32 or vectors.ndim != 3:
+        raise ValueError(f"vectors of {vectors.dtype} {tuple(vectors.shape)} are not float32 [batch, vectors, dim]")
+    return vectors
+
+
 def _empty_products(vectors: Tensor) -> Tensor:
     batch, count, _ = vectors.shape
     return vectors.new_empty(batch, count * (count - 1) // 2)
@@ -81,7 +91,7 @@ def _empty_gradient(vectors: Tensor, gradient: Tensor) -> Tensor:
 
 
 def _define() -> None:
-    """Make operators of the two functions, with the shapes of their results for torch's compiler."""
+    """Register both functions as operators of torch, with fake implementations that give torch.compile the shapes."""
     torch.library.define("shunter::pairwise_products", "(Tensor vectors) -> Tensor")
     torch.library.define("shunter::pairwise_gradient", "(Tensor vectors, Tensor gradient) -> Tensor")
     for name, function, empty in (

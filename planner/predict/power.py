@@ -102,8 +102,8 @@ class _Example:
 def _limited(candidate: Candidate, placement: Placement, example: _Example, workload: Workload) -> Candidate:
     """Return the candidate under a power limit.
 
-    Its figures are those measured under this limit. If there are none, they change by the same factor as the figures of
-    the most similar candidate that was measured under it.
+    If it was measured under this limit, its time and power are the measured ones. Otherwise its figures without a limit
+    are scaled by the ratio of the most similar candidate that was measured under this limit.
     """
     prediction, measurement = candidate.prediction, example.measurement
     is_measured = example.placement == placement

@@ -61,7 +61,7 @@ class SearchBudget(Group, frozen=True, title="Search"):
     trials: int | None = Field(
         default=None,
         ge=1,
-        description="Number of trials. If omitted, as many as --search-minutes or --search-kwh allow, or by --preset.",
+        description="Number of trials; if omitted, as many as fit --search-minutes or --search-kwh, or --preset's.",
     )
     search_minutes: float | None = Field(
         default=None,

@@ -85,10 +85,11 @@ MOST = 5  # largest number of architectures that represent a search
 
 
 def searched_workloads(dataset: Dataset, request: JobRequest) -> list[Workload]:
-    """Return the workloads of some architectures of the search, whose times are predicted for the whole search.
+    """Return the workloads of a sample of architectures that the search may try.
 
-    The list is empty where the default architecture stands for all: for graph models, nightly runs, searches limited by
-    time or energy, and architecture searches.
+    Their predicted times are used to estimate the time of the search. The list is empty where the default architecture
+    represents all trials: for graph models, nightly runs, searches limited by time or energy, and searches of the
+    architecture space.
 
     Args:
         dataset: Data to train on.

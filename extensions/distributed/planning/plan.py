@@ -147,7 +147,7 @@ def _check_table(name: str, table: TablePlacement, count: int, per_host: int) ->
         whole = sorted(table.devices) == [host * per_host + one for host in sorted(hosts) for one in range(per_host)]
         if not table.devices or not whole or (table.kind != "grid_shard" and len(hosts) != 1):
             where = "whole hosts" if table.kind == "grid_shard" else "one whole host"
-            raise ValueError(f"{told} is {table.kind}: give the numbers of all devices of {where}")
+            raise ValueError(f"{told} is {table.kind}: list the indices of all devices of {where}")
     if table.replicated_rows and table.kind not in ("data_parallel", "table_wise", "row_wise"):
         raise ValueError(f"{told} has replicated_rows but is {table.kind}: make it table_wise or row_wise")
     if table.replicated_rows and (table.kind == "data_parallel" or table.replicated_rows >= table.rows):

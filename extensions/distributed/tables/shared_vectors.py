@@ -160,9 +160,9 @@ class SharedVectors:
         return samples * max(self.count * forth, sum(part.columns for part in exchanged))
 
     def _of_owner(self, rank: int, samples: int) -> list[Tensor | None]:
-        """Return a buffer for each part of the tables, into which a process writes the vectors that it looked up.
+        """Return for each part of the tables the buffer into which a process writes the vectors that it looked up.
 
-        Parts that are not exchanged, or have no columns in this process, have no buffer: None.
+        None for parts that are not exchanged, or have no columns in this process.
         """
         places: list[Tensor | None] = []
         memory, used = self.memory.of(rank), 0

@@ -38,7 +38,7 @@ class Load:
         return cls(table.total_bytes / nodes, read * samples_per_second / nodes, written * samples_per_second / nodes)
 
     def share_of(self, tier: Tier) -> float:
-        """Return the share of each second that a memory tier spends on reading and writing this table."""
+        """Return the fraction of time in which a memory tier is busy reading and writing this table."""
         return self.read / tier.read_bytes_per_second + self.written / tier.write_bytes_per_second
 
 

@@ -95,6 +95,16 @@ def test_a_gradient_that_does_not_fit_is_refused(wrong: Tensor) -> None:
         pairs.pairwise_gradient(torch.zeros(3, 5, 8), wrong)
 
 
+@pytest.mark.parametrize(
+    "wrong", [torch.zeros(3, 5, 8, dtype=torch.bfloat16), torch.zeros(5, 8), torch.zeros(1, 3, 5, 8)]
+)
+def test_vectors_that_the_kernel_cannot_read_are_refused(wrong: Tensor) -> None:
+    with pytest.raises(ValueError, match="float32"):
+        torch.ops.shunter.pairwise_products(wrong)
+    with pytest.raises(ValueError, match="float32"):
+        torch.ops.shunter.pairwise_gradient(wrong, torch.zeros(3, 10))
+
+
 def test_torch_does_the_same_where_nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     vectors = torch.randn(4, 5, 8)
     native = DotInteraction(5)(vectors)
