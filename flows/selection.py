@@ -15,7 +15,8 @@ from shunter.tasks.evidence import recorded_run
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_cluster, profile_hardware
-from shunter.tasks.results import markdown_table, show_result
+from shunter.tasks.report import report
+from shunter.tasks.results import REPORT, markdown_table, show_result
 from shunter.tasks.run_names import named_by
 from shunter.tasks.select import log_decision, select
 from shunter.tracking.reports import log_config, log_request
@@ -53,8 +54,7 @@ def choose_placement(request: Annotated[SelectRequest, shown(SelectRequest())] =
             )
             notes.decision = decision
             log_decision(run_id, decision)
-    files = {"Picture of the candidates": "decision.png"}
-    show_result(
-        "select", decision.reason, markdown_table(decision.shown_rows()[:FIRST_ROWS]), run_id=run_id, files=files
-    )
+    report(run_id, dataset, request)
+    table = markdown_table(decision.shown_rows()[:FIRST_ROWS])
+    show_result("select", decision.reason, table, run_id=run_id, files=REPORT)
     return decision.model_copy(update={"run_id": run_id})

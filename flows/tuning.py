@@ -28,7 +28,8 @@ from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_hardware
 from shunter.tasks.recipes import recipe_of
-from shunter.tasks.results import markdown_table, show_result
+from shunter.tasks.report import report
+from shunter.tasks.results import REPORT, markdown_table, show_result
 from shunter.tasks.run_names import named_by
 from shunter.tasks.run_state import RunState
 from shunter.tasks.select import estimate, log_decision, select
@@ -128,7 +129,6 @@ def _tune_tracked(
     sentence = f"{dataset.name}, {request.model}: best of {result.complete_trials} trials has {result.best_quality}."
     table = front_table(result)
     rows = [dict(zip(table.columns, map(str, row), strict=True)) for row in table.rows]
-    show_result(
-        "tune", sentence, markdown_table(rows), run_id=run_id, files={"Picture of the front": "search/front.png"}
-    )
+    report(run_id, dataset, request)
+    show_result("tune", sentence, markdown_table(rows), run_id=run_id, files=REPORT)
     return result.model_copy(update={"run_id": run_id})

@@ -7,7 +7,7 @@ from shunter.engine.libraries import load_libraries
 from shunter.tracking.store import is_file_store
 
 # In the order in which a training run needs them.
-NEEDED = ("mlflow.tracking", "scipy.optimize", "matplotlib.figure", "optuna")
+NEEDED = ("mlflow.tracking", "scipy.optimize", "optuna")
 NEEDED_BY_OUR_STORE = ("mlflow.store.tracking.sqlalchemy_store",)
 
 

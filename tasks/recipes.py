@@ -48,7 +48,6 @@ from shunter.tasks.step_clock import StepClock
 from shunter.tasks.training_plans import planner, trial_placement
 from shunter.tasks.tune import observer_of, publish_noise, publish_search, tune
 from shunter.tracking.registry.models import RegisteredModel
-from shunter.tracking.reports import log_training_curve
 from shunter.tracking.runs import open_run
 
 
@@ -130,8 +129,6 @@ class EnsembleRecipe(Recipe):
         with clock.step("ensemble"):
             candidates = _candidates(run, tuned, members, baselines, minutes)
             result = _combined(run, candidates, placement)
-            select_by = run.request.training.select_by.value
-            log_training_curve(run.run_id, {member.name: member.history for member in members}, select_by)
         with clock.step("card"):
             note_of = MODEL_FAMILIES.load_part(tuned.best.spec.family, "quality_note")
             towers = note_of(run.dataset.fingerprint, tuned, noise) if note_of else None

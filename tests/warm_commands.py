@@ -19,7 +19,7 @@ from typing import Any
 
 LOADED = (
     *("torch", "numpy", "pandas", "polars", "pyarrow.parquet", "scipy.stats", "sklearn.metrics"),
-    *("httpx", "jinja2", "matplotlib.figure", "plotly.subplots", "pydantic_settings", "rich.progress", "typer"),
+    *("httpx", "jinja2", "matplotlib.figure", "pydantic_settings", "rich.progress", "typer"),
     *("scipy.linalg", "scipy.optimize", "sklearn.ensemble"),
     *(
         "optuna",

@@ -6,7 +6,6 @@ the model registry are in `shunter.tracking.registry.client`.
 
 import json
 import os
-import tempfile
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -105,14 +104,6 @@ class TrackingClient:
     def log_artifact(self, run_id: str, local_path: str | Path, folder: str | None = None) -> None:
         """Write a file as an artifact, in a folder of the run or at its root."""
         self._write(entries.log_artifact(run_id, str(local_path), folder))
-
-    def log_figure(self, run_id: str, figure: Any, artifact_file: str) -> None:
-        """Write a matplotlib figure as an artifact."""
-        inside = Path(artifact_file)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / inside.name
-            figure.savefig(path)
-            self.log_artifact(run_id, path, str(inside.parent) if len(inside.parts) > 1 else None)
 
     def log_table(self, run_id: str, data: Mapping[str, Sequence[Any]], artifact_file: str) -> None:
         """Write a table artifact; while the store is unreachable, queue the file that MLflow would write."""

@@ -1,7 +1,7 @@
 """Calibration of probabilities: base rate at each predicted probability, as numbers and as a plot."""
 
+import html
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,10 +10,9 @@ from shunter.frozen import Frozen
 from shunter.models.spec import NumberLabel
 from shunter.statistics.intervals import wilson_interval
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 BINS = 15
+LEFT, TOP, SIDE, GAP, ROWS_HEIGHT = 62, 28, 380, 14, 80  # pixels of the panels: points above, rows below
+GRID, BLUE = 'stroke="#e5e7eb"', 'stroke="#1f77b4"'
 
 
 class ReliabilityBin(Frozen):
@@ -88,37 +87,64 @@ def expected_calibration_error(bins: tuple[ReliabilityBin, ...]) -> float:
     return sum(bin_.rows * abs(bin_.mean_prediction - bin_.base_rate) for bin_ in bins) / rows
 
 
-def calibration_figure(bins: tuple[ReliabilityBin, ...], title: str, *, is_number: bool = False) -> "Figure":
-    """Plot the base rate of each bin over its mean prediction with intervals, and the number of rows below.
+def calibration_svg(bins: tuple[ReliabilityBin, ...], title: str, *, is_number: bool = False) -> str:
+    """Draw the base rate of each bin over its mean prediction with intervals, and the number of rows below, as SVG.
 
     Args:
         bins: Bins of the predictions.
         title: Title of the plot.
         is_number: Whether the label is numeric, so that labels and predictions may be negative.
     """
-    from matplotlib.figure import Figure
+    high = 1.05 * max(*(bin_.mean_prediction for bin_ in bins), *(bin_.high for bin_ in bins))
+    low = min(0.0, *(min(bin_.mean_prediction, 1.05 * bin_.low) for bin_ in bins)) if is_number else 0.0
+    high = high if high > low else low + 1.0
+    most = 1.05 * max(bin_.rows for bin_ in bins)
 
-    figure = Figure(figsize=(5.6, 5.6), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(4, 1))
-    predictions, rates = [bin_.mean_prediction for bin_ in bins], [bin_.base_rate for bin_ in bins]
-    errors = [
-        [rate - bin_.low for rate, bin_ in zip(rates, bins, strict=True)],
-        [bin_.high - rate for rate, bin_ in zip(rates, bins, strict=True)],
+    def x(value: float) -> float:
+        return LEFT + SIDE * (value - low) / (high - low)
+
+    def y(value: float) -> float:
+        return TOP + SIDE * (high - value) / (high - low)
+
+    base = TOP + SIDE + GAP + ROWS_HEIGHT  # lower edge of the panel of rows
+    parts = [_text(LEFT + SIDE / 2, 18, title, size=13)]
+    for tick in _ticks(low, high):
+        parts += [_line(x(tick), TOP, x(tick), base, GRID), _line(LEFT, y(tick), LEFT + SIDE, y(tick), GRID)]
+        parts += [_text(x(tick), base + 15, f"{tick:g}"), _text(LEFT - 5, y(tick) + 4, f"{tick:g}", anchor="end")]
+    for edge, height in ((TOP, SIDE), (TOP + SIDE + GAP, ROWS_HEIGHT)):
+        parts.append(f'<rect x="{LEFT}" y="{edge}" width="{SIDE}" height="{height}" fill="none" stroke="#6b7280"/>')
+    parts.append(_line(x(low), y(low), x(high), y(high), 'stroke="#9ca3af" stroke-dasharray="5 4"'))
+    for bin_ in bins:
+        middle, mark = x(bin_.mean_prediction), y(bin_.base_rate)
+        parts.append(_line(middle, y(bin_.low), middle, y(bin_.high), BLUE))
+        parts.append(f'<circle cx="{middle:.1f}" cy="{mark:.1f}" r="4" fill="#1f77b4"/>')
+        parts.append(_line(middle, base, middle, base - ROWS_HEIGHT * bin_.rows / most, f'{BLUE} stroke-width="5"'))
+    label, predicted = ("mean label", "number") if is_number else ("share of positives", "probability")
+    parts += [
+        _text(LEFT + 8, TOP + 16, f"{label} of each bin, with 95 % interval", anchor="start"),
+        _text(LEFT + 8, TOP + 32, "dashed: perfectly calibrated", anchor="start"),
+        _text(LEFT - 5, TOP + SIDE + GAP + 10, f"{most / 1.05:,.0f}", anchor="end"),
+        _text(LEFT - 5, base, "rows", anchor="end"),
+        _text(LEFT + SIDE / 2, base + 34, f"predicted {predicted} (mean of the bin)"),
     ]
-    top = 1.05 * max(*predictions, *(bin_.high for bin_ in bins))
-    bottom = min(0.0, *predictions, *(1.05 * bin_.low for bin_ in bins)) if is_number else 0.0
-    upper.plot([bottom, top], [bottom, top], color="0.6", linestyle="--", linewidth=1, label="perfectly calibrated")
-    upper.errorbar(predictions, rates, yerr=errors, fmt="o", markersize=4.5, capsize=2.5, label="found, with 95 %")
-    upper.set_ylabel("mean label" if is_number else "share of positives")
-    upper.set_xlim(bottom, top)
-    upper.set_ylim(bottom, top)
-    upper.set_title(title, fontsize=11)
-    upper.legend(frameon=False, loc="upper left")
-    lower.vlines(predictions, 0, [bin_.rows for bin_ in bins], linewidth=5, alpha=0.6)
-    lower.set_ylim(bottom=0)
-    lower.set_xlabel(f"predicted {'number' if is_number else 'probability'} (mean of the bin)")
-    lower.set_ylabel("rows")
-    for axes in (upper, lower):
-        axes.grid(visible=True, color="0.92")
-        axes.set_axisbelow(True)
-    return figure
+    width, height = LEFT + SIDE + 14, base + 44
+    lines = "\n".join(parts)
+    size = f'width="{width}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="system-ui, sans-serif">'
+    return f'{head}\n<rect {size} fill="#ffffff"/>\n{lines}\n</svg>\n'
+
+
+def _ticks(low: float, high: float) -> list[float]:
+    """Return four to ten multiples of 1, 2 or 5 times a power of ten between two values."""
+    power = 10.0 ** math.floor(math.log10((high - low) / 4))
+    step = next(factor * power for factor in (5, 2, 1) if factor * power <= (high - low) / 4)
+    return [number * step for number in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, stroke: str) -> str:
+    return f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" {stroke}/>'
+
+
+def _text(x: float, y: float, text: str, *, anchor: str = "middle", size: int = 11) -> str:
+    text = html.escape(text)
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" text-anchor="{anchor}" fill="#374151">{text}</text>'

@@ -1,17 +1,12 @@
 """Sections of a model card, in their order."""
 
-import io
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
 from shunter.engine.passes.record import COLUMNS, rows_of
-from shunter.reporting.card.calibration import calibration_figure
+from shunter.reporting.card.calibration import calibration_svg
 from shunter.reporting.card.diagram import diagram, shape_text
 from shunter.reporting.card.document import REPEATS, Paragraph, Part, Picture, Points, Section, Table
 from shunter.reporting.card.figures import MemberFacts, ModelCard, QualityFigure, TaskQuality
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 WORDS = {
     "auc": "AUC",
@@ -333,13 +328,7 @@ def calibration_file(quality: TaskQuality) -> str:
 def _calibration_svg(quality: TaskQuality) -> str:
     of = f" of {quality.task}" if quality.task else ""
     title = f"Calibration{of} on the test part"
-    return _as_svg(calibration_figure(quality.reliability, title, is_number=quality.is_number))
-
-
-def _as_svg(figure: "Figure") -> str:
-    text = io.StringIO()
-    figure.savefig(text, format="svg", metadata={"Date": None})
-    return text.getvalue()
+    return calibration_svg(quality.reliability, title, is_number=quality.is_number)
 
 
 def _interval(figure: QualityFigure, quality: TaskQuality) -> str:

@@ -12,7 +12,7 @@ __all__ = ["report"]
 
 
 @task(name="report", cache_policy=NO_CACHE)
-def report(run_id: str, dataset: Dataset, request: JobRequest, end: Callable[[], None]) -> None:
+def report(run_id: str, dataset: Dataset, request: JobRequest, end: Callable[[], None] = lambda: None) -> None:
     """Log feature statistics and the report page to the run; errors are logged and do not fail the training.
 
     Args:

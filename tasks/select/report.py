@@ -129,17 +129,14 @@ def _tuning(job: JobSize) -> str:
 
 DECISION_TABLE = "decision.json"
 DECISION_TEXT = "decision.md"
-DECISION_FIGURE = "decision.png"
 
 
 def log_decision(parent_run_id: str, decision: Decision) -> None:
-    """Log the chosen placement and its reason, its predicted time, and all candidates as table and figure.
+    """Log the chosen placement and its reason, its predicted time, and the table of all candidates.
 
     Raises:
         TrackingError: The store fails, or the run holds another decision.
     """
-    from shunter.reporting.decision_figure import decision_figure
-
     run = open_run(parent_run_id)
     run.log_params({**placement_params(decision.placement), "placement/accelerator": decision.placement.accelerator})
     if decision.workload is not None:
@@ -165,7 +162,6 @@ def log_decision(parent_run_id: str, decision: Decision) -> None:
         notes = "".join(f"\n- {note}" for note in decision.notes)
         text = f"{decision.explanation or decision.reason}\n{notes}\n"
         run.client.log_text(parent_run_id, text, DECISION_TEXT)
-        run.client.log_figure(parent_run_id, decision_figure(decision), DECISION_FIGURE)
 
 
 def _exploration_tags(decision: Decision) -> dict[str, str]:

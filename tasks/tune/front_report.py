@@ -1,4 +1,4 @@
-"""Pareto front of a search, shown as figure and table in MLflow and as artifacts of the running flow."""
+"""Pareto front of a search, as table in MLflow and as artifact of the running flow; the report page draws it."""
 
 import csv
 import io
@@ -11,19 +11,18 @@ from shunter.engine.checkpoint.checked_files import write_text
 from shunter.engine.metrics import figure_of
 from shunter.markdown import narrow_tables, plain
 from shunter.pareto import hypervolume
-from shunter.reporting.front_figure import front_figure
 from shunter.search.front import AXES, all_rows, front_rows
 from shunter.search.result import TuneResult
 from shunter.tracking.reports import log_files
 
-FIGURE, FRONT, TABLE = "front.png", "front.json", "trials.csv"
+FRONT, TABLE = "front.json", "trials.csv"
 KEY = "search-front"
 # Losses (NE, and 1 - AUC) of a model that predicts the base rate; worse models do not count.
 BASE_RATE_LOSSES = {"ne": 1.0, "auc": 0.5}
 
 
 def publish_front(run_id: str, result: TuneResult, directory: Path) -> None:
-    """Log figure, front and all trials to a run in MLflow, and show figure and front in Prefect if a flow runs.
+    """Log front and all trials to a run in MLflow, and show the front in Prefect if a flow runs.
 
     Args:
         run_id: Parent run in MLflow.
@@ -35,11 +34,9 @@ def publish_front(run_id: str, result: TuneResult, directory: Path) -> None:
         CheckpointError: The files cannot be written, for instance because the disk is full.
     """
     directory.mkdir(parents=True, exist_ok=True)
-    figure = directory / FIGURE
-    front_figure(result).savefig(figure)
     write_text(directory / FRONT, json.dumps(front_numbers(result), indent=1))
     write_text(directory / TABLE, _table(all_rows(result)))
-    log_files(run_id, [figure, directory / FRONT, directory / TABLE], "search")
+    log_files(run_id, [directory / FRONT, directory / TABLE], "search")
     _show_in_prefect(result)
 
 
@@ -100,9 +97,9 @@ def _show_in_prefect(result: TuneResult) -> None:
     from prefect.artifacts import create_markdown_artifact
     from prefect.runtime import flow_run
 
-    if flow_run.id is not None:  # without the figure, whose bytes Prefect would print over its page
-        told = f"The figure is search/{FIGURE} of the run in MLflow."
-        create_markdown_artifact(narrow_tables(front_markdown(result)), key=KEY, description=told)
+    if flow_run.id is not None:
+        figure = "The report of the run shows all trials in a figure."
+        create_markdown_artifact(narrow_tables(front_markdown(result)), key=KEY, description=figure)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> str:

@@ -53,7 +53,7 @@ CODE_FOLDERS = (
 OTHER_FOLDERS = ("mlflow", "benchmarks", "docs", "tests", "requirements")
 # Artifacts, metrics and experiments in MLflow, which look like paths of the project.
 IN_MLFLOW = {
-    *("search/study.db", "search/front.png", "search/front.json", "search/trials.csv"),
+    *("search/study.db", "search/front.json", "search/trials.csv"),
     *("search/complete_trials", "search/best_ne", "search/best_relative_loss", *EXPERIMENTS),
 }
 # Sentences to whoever ordered the work instead of to a reader.

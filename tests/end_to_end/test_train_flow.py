@@ -157,7 +157,7 @@ def test_every_step_is_in_one_tree_of_runs(in_that_home) -> None:
     assert kinds.count("member") == 2
     assert kinds.count("ensemble") == 1
     artifacts = {artifact.path for artifact in client.list_artifacts(in_that_home.run_id)}
-    assert {"decision.json", "training_curve.html", "config", "model_card"} <= artifacts
+    assert {"decision.json", "report.html", "config", "model_card"} <= artifacts
     described = client.get_model_version(in_that_home.registered.name, str(in_that_home.registered.version))
     assert "model_card.html" in (described.description or "")
 

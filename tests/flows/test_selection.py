@@ -48,7 +48,7 @@ def test_named_accelerators_of_the_catalogue_are_compared_and_the_choice_is_kept
     assert run.info.status == "FINISHED"
     assert decision.run_id == run.info.run_id
     assert run.data.tags["decision.reason"] == decision.reason
-    assert {"decision.json", "decision.md", "decision.png"} <= {
+    assert {"decision.json", "decision.md", "report.html"} <= {
         one.path for one in client.list_artifacts(run.info.run_id)
     }
     as_json = json.loads(json.dumps(decision_as_json(decision), allow_nan=False))

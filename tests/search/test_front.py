@@ -13,7 +13,6 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.stopping import StopKind, StopLimit, StopReason
 from shunter.models.registry import model_spec
 from shunter.pareto import hypervolume
-from shunter.reporting.front_figure import front_figure
 from shunter.requests import TrainRequest
 from shunter.search.front import format_setting, front_rows
 from shunter.search.result import Setting, TuneResult, front_settings
@@ -103,52 +102,17 @@ def test_markdown_holds_the_table_and_what_ended_the_search(result: TuneResult) 
     assert "No trial within the limits" in front_markdown(nothing)
 
 
-def test_figure_has_a_panel_for_each_known_cost_and_shows_every_trial(result: TuneResult) -> None:
-    figure = front_figure(result)
-    time, size = figure.axes
-    assert "(ms)" in time.get_xlabel()
-    assert "(MiB)" in size.get_xlabel()
-    marks = {tuple(map(float, point)) for mark in time.collections for point in mark.get_offsets()}  # pyright: ignore
-    expected = {(one.costs["step_seconds"] * 1e3, one.validation_ne) for one in result.settings if one.costs}
-    assert {(round(x, 9), y) for x, y in marks} == {(round(x, 9), y) for x, y in expected}
-    [stairs] = time.lines
-    corners = list(zip(*map(list, stairs.get_data()), strict=True))[1:-1]  # pyright: ignore[reportArgumentType]
-    assert corners == [(1.0, 0.9), (2.0, 0.82), (5.0, 0.8)]
-    labels = {text.get_text() for text in time.texts}
-    assert {"1", "2", "3"} <= labels
-
-
-def test_a_trial_that_went_astray_does_not_press_the_others_together(result: TuneResult) -> None:
-    astray = result.model_copy(update={"settings": (*result.settings, setting(6, 40.0, 4.0))})
-    axes = front_figure(astray).axes[0]
-    assert axes.get_ylim()[1] < 2
-    assert "1 above" in {text.get_text() for text in axes.texts}
-
-
-def test_a_search_of_one_trial_without_costs_has_a_picture_too() -> None:
-    lone = TuneResult(
-        settings=(setting(0, 0.9, None),),
-        complete_trials=0,
-        pruned_trials=1,
-        failed_trials=0,
-        resumed_trials=0,
-        stop_reason=None,
-    )
-    assert front_figure(lone).axes == []
-
-
 @pytest.fixture
 def parent(tracking_root: object, tmp_path_factory: pytest.TempPathFactory) -> str:
     dataset: Dataset = write_dataset(tmp_path_factory.mktemp("data"), rows=200)
     return start_run_tree(TrainRequest(), dataset)
 
 
-def test_mlflow_keeps_figure_front_and_all_trials_once(parent: str, result: TuneResult, tmp_path: Path) -> None:
+def test_mlflow_keeps_front_and_all_trials_once(parent: str, result: TuneResult, tmp_path: Path) -> None:
     publish_front(parent, result, tmp_path / "search")
     publish_front(parent, result, tmp_path / "search")
     client = MlflowClient(tracking_uri())
     folder = Path(client.download_artifacts(parent, "search"))
-    assert (folder / "front.png").read_bytes().startswith(b"\x89PNG")
     numbers = json.loads((folder / "front.json").read_text())
     assert [row["trial"] for row in numbers["front"]] == [3, 1, 2]
     expected = hypervolume([(0.80, 5e-3), (0.82, 2e-3), (0.90, 1e-3)], (1.0, 5e-3))

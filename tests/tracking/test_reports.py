@@ -1,7 +1,6 @@
 """Artifacts of the parent run, read back as a person would open them."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,12 +15,12 @@ from shunter.planner.rank.totals import Terms
 from shunter.requests import Limits, Objective, TrainRequest
 from shunter.tasks.select import log_decision
 from shunter.tracking.history import tracked_run
-from shunter.tracking.reports import log_config, log_training_curve, training_curve
+from shunter.tracking.reports import log_config
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 from shunter.tracking.tree import read_tree
 from tests.engine.synthetic import write_dataset
-from tests.tracking.test_convention import PLACEMENT, REPORT, WORKLOAD
+from tests.tracking.test_convention import PLACEMENT, WORKLOAD
 
 
 @pytest.fixture
@@ -78,35 +77,3 @@ def test_decision_is_kept_with_table_figures_and_reason(parent: str) -> None:
     assert run.data.tags["prediction.energy_source"] == "estimated"
     assert run.data.tags["decision.reason"] == chosen.reason
     assert chosen.explanation in artifact(parent, "decision.md")
-    assert "decision.png" in {file.path for file in MlflowClient(tracking_uri()).list_artifacts(parent)}
-
-
-def test_training_curve_shows_every_training_with_titles_and_units(parent: str) -> None:
-    log_training_curve(parent, {"member-0": [REPORT], "member-1": [REPORT, REPORT], "never trained": []})
-    page = artifact(parent, "training_curve.html")
-    assert "log loss (nats per sample)" in page
-    assert len(page) > 1_000_000, "the library must be in the page, which otherwise needs a network to show"
-    figure = training_curve({"member-0": [REPORT], "member-1": [REPORT, REPORT]})
-    assert [line["name"] for line in figure.to_dict()["data"]] == [
-        f"{member}: {what}"
-        for member in ("member-0", "member-1")
-        for what in ("NE", "log loss, validation", "log loss, training")
-    ]
-
-
-def test_training_curve_of_a_number_names_no_log_loss() -> None:
-    metrics = replace(REPORT.validation, auc=float("nan"), rmse=1.2, mae=0.9)
-    curves = training_curve({"member-0": [replace(REPORT, validation=metrics)]}).to_dict()["data"]
-    assert [one["name"] for one in curves] == [
-        "member-0: relative loss",
-        "member-0: loss, validation",
-        "member-0: loss, training",
-    ]
-
-
-def test_best_epoch_is_marked() -> None:
-    better = REPORT.from_dict(
-        {**REPORT.to_dict(), "epoch": 3, "validation": {**REPORT.validation.to_dict(), "ne": 0.8}}
-    )
-    curve = training_curve({"member-0": [REPORT, better]}).to_dict()["data"][0]
-    assert list(curve["marker"]["symbol"]) == ["circle", "star"]

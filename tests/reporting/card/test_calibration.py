@@ -1,5 +1,7 @@
 """The bins of the calibration picture: every row in one of them, means as they are, intervals that hold the truth."""
 
+from xml.etree import ElementTree
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -7,7 +9,14 @@ from hypothesis import strategies as st
 from scipy.special import expit
 from scipy.stats import binomtest
 
-from shunter.reporting.card.calibration import calibration_figure, expected_calibration_error, reliability
+from shunter.reporting.card.calibration import (
+    LEFT,
+    SIDE,
+    ReliabilityBin,
+    calibration_svg,
+    expected_calibration_error,
+    reliability,
+)
 from shunter.statistics.intervals import wilson_interval
 
 
@@ -52,7 +61,14 @@ def test_picture_shows_one_point_a_bin() -> None:
     random = np.random.default_rng(0)
     logits = random.normal(-4, 1, 3_000)
     bins = reliability((random.random(3_000) < expit(logits)).astype(int), logits)
-    upper, lower = calibration_figure(bins, "title").axes
-    assert len(upper.containers[0].lines[0].get_xdata()) == len(bins)  # pyright: ignore[reportAttributeAccessIssue]
-    assert upper.get_xlim()[1] < 0.6  # as far as there are rows, not to 1
-    assert lower.get_ylabel() == "rows"
+    drawing = ElementTree.fromstring(calibration_svg(bins, "a < b"))
+    points = [float(point.attrib["cx"]) for point in drawing.iter("{*}circle")]
+    assert len(points) == len(bins)
+    assert points == sorted(points)
+    assert points[-1] > LEFT + 0.5 * SIDE, "the axis ends at the largest prediction, not at 1"
+
+
+@pytest.mark.parametrize("is_number", [False, True])
+def test_picture_of_equal_predictions(is_number: bool) -> None:
+    bins = (ReliabilityBin(rows=5, mean_prediction=0.0, base_rate=0.0, low=0.0, high=0.0),)
+    assert list(ElementTree.fromstring(calibration_svg(bins, "title", is_number=is_number)).iter("{*}circle"))
