@@ -62,7 +62,7 @@ def test_picture_shows_one_point_a_bin() -> None:
     logits = random.normal(-4, 1, 3_000)
     bins = reliability((random.random(3_000) < expit(logits)).astype(int), logits)
     drawing = ElementTree.fromstring(calibration_svg(bins, "a < b"))
-    points = [float(point.attrib["cx"]) for point in drawing.iter("{*}circle")]
+    points = [float(point.attrib["cx"]) for point in drawing.findall(".//{*}circle")]
     assert len(points) == len(bins)
     assert points == sorted(points)
     assert points[-1] > LEFT + 0.5 * SIDE, "the axis ends at the largest prediction, not at 1"
@@ -71,4 +71,4 @@ def test_picture_shows_one_point_a_bin() -> None:
 @pytest.mark.parametrize("is_number", [False, True])
 def test_picture_of_equal_predictions(is_number: bool) -> None:
     bins = (ReliabilityBin(rows=5, mean_prediction=0.0, base_rate=0.0, low=0.0, high=0.0),)
-    assert list(ElementTree.fromstring(calibration_svg(bins, "title", is_number=is_number)).iter("{*}circle"))
+    assert ElementTree.fromstring(calibration_svg(bins, "title", is_number=is_number)).findall(".//{*}circle")
