@@ -6,14 +6,16 @@ import io
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
-from types import FrameType
+from types import FrameType, TracebackType
 
 
 def main() -> None:
     """Run the command; from the start on, a signal ends the command with a message of one sentence."""
     open_streams()
     take_signals()
+    sys.excepthook = print_traceback
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a name in a log may have characters that the terminal cannot show
             stream.reconfigure(errors="backslashreplace")
@@ -30,6 +32,14 @@ def main() -> None:
     except SystemExit as ended:
         ending.status = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
         raise
+
+
+def print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """Print the traceback of an unexpected error, or of any error with `--debug`, without its secrets."""
+    from shunter.secrets import without_secrets
+
+    with contextlib.suppress(OSError):
+        sys.stderr.write(without_secrets("".join(traceback.format_exception(kind, error, trace))))
 
 
 class Output(io.TextIOWrapper):

@@ -21,7 +21,7 @@ _QUERY = re.compile(
 )
 _SECRET_NAME = re.compile(r"(?i)(PASSWORD|PASSWD|SECRET|TOKEN|API_?KEY|ACCESS_KEY|AUTH_STRING|CREDENTIAL)")
 _ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
-_ADDRESS_NAME = re.compile(r"(?i)(URI|URL|DSN|CONNECTION|STORAGE)$")
+_ADDRESS_NAME = re.compile(r"(?i)(URI|URL|DSN|CONNECTION|STORAGE|ADDRESS)$")
 
 _kept: list[str] = []  # of addresses that are not in the environment
 
@@ -64,6 +64,15 @@ def check_is_path(text: str | None) -> str | None:
     if text is not None and _ADDRESS.match(text):
         raise AddressNotTakenError(text)
     return text
+
+
+def check_names_no_user(address: str | None) -> str | None:
+    """Return the address of a cluster unchanged; raise `RequestError` if it contains a user or a password."""
+    if address is not None and "@" in address:
+        raise RequestError(
+            "The address of the Ray cluster contains a user or a password, which Ray does not support: give host:port."
+        )
+    return address
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import Field, field_validator
 
 from shunter.requests.groups import Request
-from shunter.secrets import check_is_path
+from shunter.secrets import check_is_path, check_names_no_user
 
 
 class FleetRequest(Request, frozen=True, title="Fleet"):
@@ -68,6 +68,7 @@ class FleetRunRequest(Request, frozen=True, title="Fleet on a live cluster"):
     )
 
     _jobs_are_path = field_validator("jobs")(check_is_path)
+    _cluster_names_no_user = field_validator("cluster")(check_names_no_user)
 
     if TYPE_CHECKING:
 

@@ -3,6 +3,8 @@
 import io
 import json
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,15 +12,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.table import Table
 
+from shunter.errors import RequestError
+from shunter.extensions.fleet.requests import FleetRunRequest
 from shunter.flows.command import terminal
 from shunter.masked_console import Console
+from shunter.requests import ClusterRequest
 from shunter.secrets import Address
 from shunter.settings import PROJECT_ROOT
 from shunter.tracking.links import pages_address
 from shunter.tracking.store import tracking_address, tracking_uri
+from tests.faults.foreign_folder import variables
 
 SCHEMES = ("http", "https", "postgresql", "mysql+pymysql", "ray", "redis")
 PASSWORD = st.from_regex(r"[A-Za-z0-9._~@:/-]{6,30}", fullmatch=True)
+SHORT = "pw1"  # too short to be hidden wherever it stands
+FAILING = f"""
+import shunter.flows.command.cli
+from shunter.flows.cli import main
+def app(prog_name):
+    raise ValueError("no answer of http://anna:{SHORT}@host/api")
+shunter.flows.command.cli.app = app
+main()
+"""
 FOLDERS = ("flows", "tasks", "reporting", "planner", "search", "retraining", "serving", "tracking")
 
 
@@ -63,3 +78,37 @@ def test_every_console_hides_secrets() -> None:
     sources = [path for folder in FOLDERS for path in Path(PROJECT_ROOT, folder).rglob("*.py")]
     assert sources
     assert [path for path in sources if "from rich.console import Console" in path.read_text()] == []
+
+
+@pytest.mark.parametrize("kind", [ClusterRequest, FleetRunRequest])
+@pytest.mark.parametrize("address", [f"ray://anna:{SHORT}@host:10001", f"anna:{SHORT}@host:6379", f"{SHORT}@host:6379"])
+def test_a_cluster_with_a_password_is_refused_without_showing_it(
+    kind: type[ClusterRequest | FleetRunRequest], address: str
+) -> None:
+    assert kind(cluster="ray://host:10001").cluster == "ray://host:10001"
+    with pytest.raises(RequestError) as refused:
+        kind(cluster=address)
+    assert SHORT not in str(refused.value)
+
+
+def test_a_server_of_prefect_that_does_not_answer_is_named_without_its_password(tmp_path: Path) -> None:
+    """In a process of its own, with a password that is known from Prefect's profile alone."""
+    profile = f'active = "own"\n[profiles.own]\nPREFECT_API_URL = "http://anna:{SHORT}@127.0.0.1:9/api"\n'
+    (tmp_path / "prefect").mkdir()
+    (tmp_path / "prefect" / "profiles.toml").write_text(profile)
+    done = subprocess.run(
+        [Path(sys.executable).with_name("shunter"), "--debug", "train", "--data", "synthetic:1000"],
+        env={**variables(tmp_path), "HTTP_PROXY": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "127.0.0.1:9" in done.stderr
+    assert SHORT not in done.stdout + done.stderr
+
+
+def test_no_traceback_shows_a_password() -> None:
+    done = subprocess.run([sys.executable, "-c", FAILING], capture_output=True, text=True, check=False)
+    assert (done.returncode, "ValueError" in done.stderr) == (1, True)
+    assert SHORT not in done.stderr
