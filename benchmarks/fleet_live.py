@@ -39,7 +39,7 @@ from shunter.extensions.fleet.policies import make_policy
 from shunter.extensions.fleet.schedule import Schedule
 from shunter.extensions.fleet.simulator import simulate
 from shunter.extensions.fleet.tasks.jobs import FleetJob, prepare_jobs, with_times
-from shunter.extensions.fleet.tasks.run import keep_measured
+from shunter.extensions.fleet.tasks.run import log_measurements
 from shunter.extensions.fleet.tasks.trainings import RayTrainings
 from shunter.requests import TrainRequest
 from shunter.tracking.runs import closing, start_run
@@ -119,7 +119,7 @@ def run(jobs: Sequence[FleetJob], address: str, directory: Path, policy: str = P
             around = DriverContext(lambda: time.monotonic() - began)
             driver = Driver([job.job for job in jobs], make_policy(policy), trainings, around)
             driver.run()
-        keep_measured(run_id, {job.name: job for job in jobs}, driver)
+        log_measurements(run_id, {job.name: job for job in jobs}, driver)
         return driver.schedule()
 
 

@@ -33,8 +33,9 @@ class Mover(Protocol):
         ...
 
     def take(self, here: Placement, after: Placement) -> bool:
-        """Exchange the lease after the training's state is saved; return False if the new placement is in use.
+        """Lease the new placement and release the current one; return False if the new placement is in use.
 
+               The training's state is already saved.
         Called in the thread that started the training.
         """
         ...
@@ -105,7 +106,7 @@ class DeviceUpgrade:
     _table: Sequence[Assessment] | None = None
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
-        """Return an executor, see `ComputeTarget.executor`; later training runs begin where one has moved."""
+        """Return an executor, see `ComputeTarget.executor`; it starts on the placement of the last move, if any."""
         found = ThisMachine().executor(placement, checkpoints)
         return MigratingExecutor(self._now or placement, self) if isinstance(found, InProcessExecutor) else found
 
@@ -114,7 +115,7 @@ class DeviceUpgrade:
         return ThisMachine().executors(placement, count)
 
     def choose(self, here: Placement, progress: TrainingProgress) -> Placement | None:
-        """Return the placement that the policy chooses; None if another job waits. See `Mover.choose`."""
+        """Return the free placement that the fleet policy `fifo-move` chooses; None to stay or if another job waits."""
         rows = self._rows(here)
         was = _row_of(here, rows)
         if was is None or is_wanted({row.candidate.placement.accelerator for row in rows}):
@@ -129,7 +130,7 @@ class DeviceUpgrade:
         return None if label is None else free[label].candidate.placement
 
     def take(self, here: Placement, after: Placement) -> bool:
-        """Exchange the lease; return True if the new placement was free, see `Mover.take`."""
+        """Lease the new placement and release the current one; return False if the new one is in use."""
         rows = self._rows(here)
         was, row = _row_of(here, rows), _row_of(after, rows)
         assert was is not None, "it was chosen"
@@ -154,7 +155,7 @@ class DeviceUpgrade:
 
 
 def _row_of(placement: Placement, rows: Sequence[Assessment]) -> Assessment | None:
-    """Return the assessment of a placement, or of the placement with the next number of threads."""
+    """Return the assessment with the closest number of threads on the placement's accelerator, preferably not fewer."""
     alike = [row for row in rows if row.candidate.placement.accelerator == placement.accelerator]
     return min(
         alike,

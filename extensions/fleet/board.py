@@ -123,11 +123,11 @@ class Board:
             state.placement
         )
 
-    def there(self) -> dict[str, int]:
-        """Return a copy of the numbers of accelerators by type on machines that are up, free or not."""
+    def live_counts(self) -> dict[str, int]:
+        """Return a new dictionary: the number of accelerators, free or not, on machines that are up, by type."""
         return dict(self._there)
 
-    def is_away(self, machine: int) -> bool:
+    def is_down(self, machine: int) -> bool:
         """Return True if a machine is down."""
         return machine in self._away
 
@@ -135,12 +135,12 @@ class Board:
         """Return the sets of live machines within which a placement has the level: each machine, each rack, or all."""
         found: dict[int, set[int]] = {}
         for i in self.cluster.machines_of[accelerator]:
-            if not self.is_away(i):
+            if not self.is_down(i):
                 group = i if level == MACHINE else self.cluster.rack_of[i] if level == RACK else 0
                 found.setdefault(group, set()).add(i)
         return [frozenset(one) for one in found.values()]
 
-    def held_type(self, state: JobState) -> str | None:
+    def current_type(self, state: JobState) -> str | None:
         """Return the accelerator type on which a job runs; None while it waits."""
         return None if state.placement is None else self._types[state.placement[0][0]]
 

@@ -130,9 +130,10 @@ class Network(Finite):
 
 
 class Cluster(Finite):
-    """All machines, in the order that breaks ties between them.
+    """Cluster of machines, with their network, outages and limits.
 
     Attributes:
+        machines: All machines; policies break ties by this order.
         power_limit_watts: Limit on the power of all idle and busy accelerators together; only policies that declare
             support for it respect it.
     """
@@ -219,7 +220,7 @@ class Cluster(Finite):
         return sum(machine.count for machine in self.machines)
 
     def level(self, placement: Placement) -> int:
-        """Return the distance level of a placement."""
+        """Return the distance level of a placement: MACHINE, RACK or NETWORK, the tightest that contains it."""
         if len(placement) == 1:
             return MACHINE
         racks = {self.rack_of[machine] for machine, _ in placement}

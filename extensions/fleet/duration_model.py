@@ -1,4 +1,4 @@
-"""Prediction of the times of our own jobs when the user states none: from past runs, or from the cost model.
+"""Prediction of training times that the user's job file does not state: from past runs, or from the cost model.
 
 A time is *measured* if the same training run (data, model, settings, batch size) ran on as many accelerators of that
 type in a live fleet before; the median is used. Otherwise it is *estimated*. The estimate is the cost model's step time
@@ -46,7 +46,7 @@ class Source(StrEnum):
 
 
 class PredictedTime(Frozen):
-    """Predicted or stated time of a job on one accelerator type, on the requested number.
+    """Predicted or stated time of a job on the requested number of accelerators of one type.
 
     Attributes:
         server_memory_gib: Server memory needed by each of the job's processes, stated or predicted; 0 if unknown.
@@ -99,7 +99,7 @@ class DurationModel:
         """Return the jobs with a time on every type for which there is information, and with their memory needs.
 
         Args:
-            jobs: Jobs of our own.
+            jobs: Jobs of a file in Shunter's own format.
             types: Accelerator types of the cluster.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Example jobs and cluster, the defaults in the form of the flow `fleet`."""
+"""Example job file and cluster file, the default parameters of the flow `fleet` in Prefect's form."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ machines:
 
 
 def write_examples(folder: Path) -> None:
-    """Write the examples into a folder; a file that is there stays.
+    """Write the example files into a folder; existing files are not overwritten.
 
     Raises:
         OSError: A file cannot be written.

@@ -62,7 +62,7 @@ Asked = Annotated[int | dict[Name, int], AfterValidator(_countable)]
 
 
 class OwnJob(Finite):
-    """One training job in our own file format.
+    """One training job in Shunter's own file format.
 
     Attributes:
         name: Name of the job, unique in the file.
@@ -236,7 +236,7 @@ def _earliest(jobs: Sequence[Any], most: int | None) -> list[Any]:
 
 
 def is_own(path: Path) -> bool:
-    """Return True if a job file is in our own format, by its file name."""
+    """Return True if a job file is in Shunter's own format, by its file name."""
     return path.suffix in (".yaml", ".yml", ".json") and not _is_msr(path)
 
 
@@ -257,7 +257,7 @@ def read_cluster(path: Path) -> Cluster:
 
 
 def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
-    """Read the jobs of a file: YAML of our own format, CSV by its columns, a trace of Gavel or Shockwave, or MSR's log.
+    """Read the jobs of a file: Shunter's YAML, CSV by its columns, a trace of Gavel or Shockwave, or MSR's log.
 
     Args:
         path: Job file.
@@ -265,7 +265,7 @@ def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
 
     Raises:
         DataError: The file cannot be read, has an unknown format or no jobs, or has an invalid line.
-        RequestError: A job of our own format is invalid.
+        RequestError: A job in Shunter's own format is invalid.
     """
     if is_own(path):
         return [job.job() for job in _stated(read_own_jobs(path), path)]
@@ -284,7 +284,7 @@ def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
 
 
 def read_own_jobs(path: Path) -> tuple[OwnJob, ...]:
-    """Read the jobs of a file in our own format.
+    """Read the jobs of a file in Shunter's own format.
 
     Raises:
         RequestError: The file cannot be read, or a job is invalid.
@@ -334,7 +334,10 @@ def check_fit(jobs: list[Job], cluster: Cluster) -> None:
 
 
 def of_catalogue(name: str) -> AcceleratorType | None:
-    """Return a type of the catalogue: its busy power is the design power, its idle power the share assumed for GPUs."""
+    """Return the accelerator type of a name in the hardware catalogue; None if the catalogue lacks the name.
+
+    Busy power is the design power (TDP); idle power is the share `IDLE_SHARE` of it.
+    """
     try:
         row = load_catalogue().find_accelerator(name)
     except RequestError:

@@ -29,11 +29,11 @@ from shunter.tracking.runs import child_run, closing, open_run, start_run
 
 
 class FleetSummary(Frozen):
-    """Comparison of policies: the figures by policy, the page, and the run in MLflow with a child per policy.
+    """Comparison of policies: metrics by policy, the HTML page, and the run in MLflow with a child run per policy.
 
     Attributes:
         told: Description of each learned policy: its training data, and its results in the comparison after training.
-        times: Time of each job of our own format by accelerator type, and the source of that time.
+        times: Time of each job in Shunter's own format by accelerator type, and the source of that time.
     """
 
     figures: dict[str, dict[str, float]]

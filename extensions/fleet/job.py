@@ -215,7 +215,7 @@ class Job:
         return tightest(self.asks(names[0]), cluster, names[0])
 
     def has_room(self, cluster: Cluster, accelerator: str) -> bool:
-        """Return True if the machines of a type, were all free, have enough accelerators and memory for the job."""
+        """Return True if the job fits on the machines of a type when all are free: accelerators and memory."""
         return sum(self._rooms(cluster, accelerator).values()) >= self.asks(accelerator)
 
     def best_level(self, cluster: Cluster, accelerator: str) -> int:
@@ -248,7 +248,7 @@ def tightest(accelerators: int, cluster: Cluster, name: str, speed: float = 1.0)
 
 
 def spread(accelerators: int, cluster: Cluster, name: str) -> tuple[int, ...]:
-    """Return the counts on the fewest machines of a type that have enough accelerators, if all were free."""
+    """Return the number of accelerators on each of the fewest machines of a type that hold a job, if all are free."""
     counts, missing = [], accelerators
     for size in cluster.sizes_of[name]:
         if missing <= 0:

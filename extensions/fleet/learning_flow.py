@@ -12,7 +12,7 @@ from prefect.runtime import flow_run
 from shunter.extensions.fleet.duration_model import DurationModel
 from shunter.extensions.fleet.learned.file import load_policy, policy_file, save_policy
 from shunter.extensions.fleet.learning.learn import LearnedPolicy, learn
-from shunter.extensions.fleet.learning.request import check_learning, kept_at, read_learning
+from shunter.extensions.fleet.learning.request import check_learning, policy_path, read_learning
 from shunter.extensions.fleet.learning.trainer import Plan, Progress
 from shunter.extensions.fleet.learning_requests import FleetLearnRequest
 from shunter.extensions.fleet.policies import LEARNED
@@ -29,7 +29,7 @@ from shunter.tracking.runs import closing, open_run, start_run
 
 
 class LearnSummary(Frozen):
-    """Result: the policy file, its training data and comparison, the underlying figures, and the run in MLflow."""
+    """Result of a policy's training: the policy file, its comparison with other policies, and the run in MLflow."""
 
     file: str
     told: str
@@ -67,7 +67,7 @@ def fleet_learn(
         rivals = [{"policy": name, request.objective: f"{value:.4g}"} for name, value in learnt.rivals.items()]
         show_result("fleet-learn", learnt.card.description(), markdown_table(rivals), run_id=run_id)
     return LearnSummary(
-        file=str(kept_at(request)),
+        file=str(policy_path(request)),
         told=learnt.card.description(),
         objective=request.objective,
         figures=learnt.rivals,
@@ -79,7 +79,7 @@ def fleet_learn(
 def learn_policy(
     request: FleetLearnRequest, run_id: str, on_round: Callable[[int, Progress], None] | None = None
 ) -> LearnedPolicy:
-    """Train a policy; save it in the home and with the run, and log the training curve as metrics of the run.
+    """Train a policy, save it in Shunter's home folder, and log it and its training curve to the run.
 
     Args:
         request: Jobs, cluster and objective.
@@ -98,7 +98,7 @@ def learn_policy(
         past=past,
         on_round=on_round,
     )
-    save_policy(kept_at(request), learnt.card, learnt.members)
+    save_policy(policy_path(request), learnt.card, learnt.members)
     run = open_run(run_id)
     run.log_params({f"learned.{name}": value for name, value in learnt.card.model_dump().items() if value is not None})
     run.log_series({"learning.cost": learnt.progress.costs, "learning.steps": learnt.progress.steps})
@@ -107,7 +107,7 @@ def learn_policy(
     run.log_metrics({f"teachers.{name}": value for name, value in learnt.teachers.items()})
     run.set_tags({"schedule.source": "simulated"})
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / kept_at(request).name
+        path = Path(folder) / policy_path(request).name
         save_policy(path, learnt.card, learnt.members)
         log_files(run_id, [path])
     return learnt

@@ -1,4 +1,7 @@
-"""Decision whether a training run moves, by a fleet's policy for a cluster of this run and all free placements."""
+"""Choice of a better placement for a training run on one machine, by a policy made for clusters.
+
+The policy sees a cluster of one accelerator per placement: the run's current placement and every free one.
+"""
 
 from collections.abc import Mapping
 

@@ -101,7 +101,7 @@ def read_past_jobs() -> PastJobs:
     return PastJobs(found)
 
 
-def keep_past_job(parent_run_id: str, name: str, job: PastJob) -> None:
+def log_past_job(parent_run_id: str, name: str, job: PastJob) -> None:
     """Log a job in a child run of its fleet's run.
 
     Raises:

@@ -45,7 +45,14 @@ class Seen:
 
 @dataclass(frozen=True, kw_only=True)
 class Hypothesis:
-    """Assumption about the dependence of the present values on past studies."""
+    """Assumption about the dependence of the present values on past studies.
+
+    Attributes:
+        share: Factor on the prediction of the past studies, which gives the prior mean.
+        stretch: Factor on the length scales.
+        amplitude: Standard deviation of the variation that the past studies do not explain.
+        noise: Standard deviation of repeated trials of a point.
+    """
 
     share: float
     stretch: float
@@ -54,7 +61,7 @@ class Hypothesis:
 
 
 def hypotheses(studies: int, noises: Sequence[float] = NOISES) -> list[Hypothesis]:
-    """Return all combinations of the constants; without past studies, only those with share 0."""
+    """Return all combinations of shares, stretches, amplitudes and noises; only share 0 without past studies."""
     shares = SHARES if studies else (0.0,)
     return [
         Hypothesis(share=share, stretch=stretch, amplitude=amplitude, noise=noise)
@@ -62,10 +69,10 @@ def hypotheses(studies: int, noises: Sequence[float] = NOISES) -> list[Hypothesi
     ]
 
 
-def believe(
-    told: Seen,
+def predict_values(
+    tried: Seen,
     values: np.ndarray,
-    asked: Seen,
+    queried: Seen,
     *,
     lengths: np.ndarray,
     nearness: np.ndarray,
@@ -74,16 +81,16 @@ def believe(
     """Return mean and standard deviation of the value at points, each `[points]`, averaged over the hypotheses.
 
     Args:
-        told: Points of the present trials, possibly none.
+        tried: Points of the present trials, possibly none.
         values: Values of the present trials, about standard normal.
-        asked: Points whose values are predicted.
+        queried: Points whose values are predicted.
         lengths: Length scale of each column, `[columns]`.
         nearness: Similarity of each past study's data, positive, `[studies]`.
         noises: Possible standard deviations of repeated trials of a point.
     """
     weights = nearness / nearness.sum() if len(nearness) else nearness
     found = [
-        _under(hypothesis, told, values, asked, lengths=lengths, weights=weights)
+        _under(hypothesis, tried, values, queried, lengths=lengths, weights=weights)
         for hypothesis in hypotheses(len(nearness), noises)
     ]
     evidence = np.array([result[2] for result in found])
@@ -95,7 +102,7 @@ def believe(
 
 
 def _under(
-    hypothesis: Hypothesis, told: Seen, values: np.ndarray, asked: Seen, *, lengths: np.ndarray, weights: np.ndarray
+    hypothesis: Hypothesis, tried: Seen, values: np.ndarray, queried: Seen, *, lengths: np.ndarray, weights: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Return mean and variance at the points under a hypothesis, and the log marginal likelihood of the values."""
 
@@ -105,16 +112,16 @@ def _under(
         linear = (first.predicted * weights) @ second.predicted.T if hypothesis.share else 0.0
         return own + (OWN_SHARE * hypothesis.share) ** 2 * linear + LEVEL**2
 
-    expected = hypothesis.share * (asked.predicted @ weights) if len(weights) else np.zeros(len(asked.points))
+    expected = hypothesis.share * (queried.predicted @ weights) if len(weights) else np.zeros(len(queried.points))
     prior = hypothesis.amplitude**2 + LEVEL**2
     if hypothesis.share:
-        prior = prior + (OWN_SHARE * hypothesis.share) ** 2 * (asked.predicted**2 @ weights)
-    variance = np.full(len(asked.points), 1.0) * prior
+        prior = prior + (OWN_SHARE * hypothesis.share) ** 2 * (queried.predicted**2 @ weights)
+    variance = np.full(len(queried.points), 1.0) * prior
     if not len(values):
         return expected, variance, 0.0
-    factor = cholesky(covariance(told, told) + hypothesis.noise**2 * np.eye(len(values)), lower=True)
-    residual = values - (hypothesis.share * (told.predicted @ weights) if len(weights) else 0.0)
-    cross = covariance(asked, told)
+    factor = cholesky(covariance(tried, tried) + hypothesis.noise**2 * np.eye(len(values)), lower=True)
+    residual = values - (hypothesis.share * (tried.predicted @ weights) if len(weights) else 0.0)
+    cross = covariance(queried, tried)
     explained = cho_solve((factor, True), residual)
     shrunk = solve_triangular(factor, cross.T, lower=True)
     likelihood = -0.5 * float(residual @ explained) - float(np.log(np.diag(factor)).sum())

@@ -122,7 +122,7 @@ def log_meta_features(run_id: str, dataset: Dataset) -> MetaFeatures:
 
 
 def _features_of(dataset: Dataset) -> MetaFeatures:
-    """Return the meta-features from the home, or compute and store them."""
+    """Return the meta-features that Shunter's home folder caches, or compute and store them."""
     code = digest_of_sources(Path(__file__).parent) + version("scikit-learn")
     key = hashlib.sha256(f"{dataset.fingerprint} {code}".encode()).hexdigest()[:32]
     path = settings().data_features_directory / f"{key}.json"

@@ -142,7 +142,7 @@ def _place(value: float, distribution: Any) -> float:
 
 
 def _at(place: float, distribution: Any) -> float | int:
-    """Return the value at a position on the scale."""
+    """Return the value of a distribution at a position, 0 to 1, on its linear or log scale."""
     low, high = float(distribution.low), float(distribution.high)
     place = min(max(place, 0.0), 1.0)
     value = low * (high / low) ** place if distribution.log else low + (high - low) * place
@@ -150,7 +150,7 @@ def _at(place: float, distribution: Any) -> float | int:
 
 
 def _rounded(value: float, distribution: Any) -> float | int:
-    """Clip a value to the range, and round it to its steps."""
+    """Clip a value to the distribution's range, and round it to the distribution's step."""
     low, high, step = distribution.low, distribution.high, distribution.step
     if step is not None:
         value = low + step * round((value - low) / step)

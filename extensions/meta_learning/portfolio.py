@@ -79,7 +79,7 @@ def _source(domain: Domain, studies: Sequence[PastStudy], cost: Cost | None) -> 
 def thinned(ranked: np.ndarray, most: int) -> np.ndarray:
     """Return the indices of at most `most` of the ranked trials, for fitting a surrogate.
 
-    One half of `most` are the best trials, the other half are evenly spaced among the rest.
+    One half of `most` are the best trials, the other half are evenly spaced among the other trials.
     """
     if len(ranked) <= most:
         return np.sort(ranked)

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from shunter.extensions.meta_learning.belief import NOISES, Seen, believe
+from shunter.extensions.meta_learning.belief import NOISES, Seen, predict_values
 from shunter.extensions.meta_learning.points import Domain
 from shunter.extensions.meta_learning.portfolio import MOST_POINTS, portfolio, sources_of, thinned
 from shunter.extensions.meta_learning.surrogate import expected_improvement
@@ -114,18 +114,18 @@ class Transfer:
         """Return the expected improvement of each candidate on the lowest predicted mean of the tried points."""
         values = scores([outcome for _, outcome in self._told], self._context.cost)
         learned = thinned(np.argsort(values, kind="stable"), MOST_POINTS)
-        told, values = self._seen([self._told[place][0] for place in learned]), values[learned]
+        trained, values = self._seen([self._told[place][0] for place in learned]), values[learned]
         for point in self._under_way:  # each with its predicted value
             pending = self._seen([point])
-            mean, _ = self._belief(told, values, pending)
-            told, values = told.plus(pending), np.append(values, mean)
-        mean, deviation = self._belief(told, values, self._seen(candidates))
-        lowest = self._belief(told, values, self._seen(tried))[0].min()
+            mean, _ = self._belief(trained, values, pending)
+            trained, values = trained.plus(pending), np.append(values, mean)
+        mean, deviation = self._belief(trained, values, self._seen(candidates))
+        lowest = self._belief(trained, values, self._seen(tried))[0].min()
         return expected_improvement(mean, deviation, float(lowest))
 
-    def _belief(self, told: Seen, values: np.ndarray, asked: Seen) -> tuple[np.ndarray, np.ndarray]:
+    def _belief(self, tried: Seen, values: np.ndarray, queried: Seen) -> tuple[np.ndarray, np.ndarray]:
         nearness = np.array([source.nearness for source in self._sources])
-        return believe(told, values, asked, lengths=self._lengths, nearness=nearness, noises=self._noises)
+        return predict_values(tried, values, queried, lengths=self._lengths, nearness=nearness, noises=self._noises)
 
     def _lengths_of_past(self) -> np.ndarray:
         """Return the length scale of each column: the geometric mean over the past studies."""

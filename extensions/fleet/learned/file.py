@@ -48,8 +48,8 @@ class PolicyCard(Frozen):
             better.
         is_unseen: True if the comparison used jobs outside the training set; else the same jobs in another order.
         best_other: Name of the best other policy.
-        follows: Name of the other policy that decides instead, because that one was better on the validation traces;
-            None if the networks decide.
+        follows: Name of the policy that decides instead of the networks, because it was better on the validation
+            traces; None if the networks decide.
         validation_ratio: Objective of the networks relative to that of the best teacher on the validation traces.
     """
 
@@ -87,7 +87,7 @@ class PolicyCard(Frozen):
 
 
 def shape_of(cluster: Cluster) -> str:
-    """Return what a policy depends on: machines, types with power and memory, and power limit of its cluster."""
+    """Return a digest of a cluster's machines, accelerator types and power limit, on which a policy depends."""
     machines = sorted((machine.accelerator, machine.count) for machine in cluster.machines)
     kinds = {name: cluster.type_of(name).model_dump(mode="json") for name in sorted(cluster.types)}
     text = json.dumps([machines, kinds, cluster.power_limit_watts], sort_keys=True)
@@ -176,7 +176,7 @@ def make_learned(path: Path, make_policy: Callable[[str], Decider]) -> Learned:
 
 
 def policy_file(name: str) -> Path:
-    """Return the file of the policy `learned`, `learned:NAME` or `learned:FILE`; a plain name is in the home.
+    """Return the path of the policy `learned`, `learned:NAME` or `learned:FILE`; NAME is a file in Shunter's home.
 
     Raises:
         RequestError: The file is outside the folders that a request may read.

@@ -17,7 +17,10 @@ HOUR = 3600.0
 
 
 def rate(board: Board, objective: Objective) -> float:
-    """Return the increase of the objective per second in the board's state: number of jobs, 1, watts, or price."""
+    """Return the increase of the objective per second in the board's state.
+
+    This is the number of unfinished jobs for `jct`, 1 for `makespan`, watts for `energy`, price per second for `cost`.
+    """
     if objective == "jct":
         return float(len(board.waiting) + len(board.running))
     if objective == "makespan":
@@ -26,7 +29,7 @@ def rate(board: Board, objective: Objective) -> float:
         return watts(board)
     cost_per_hour = 0.0
     for i, machine in enumerate(board.cluster.machines):
-        if not board.is_away(i):
+        if not board.is_down(i):
             cost_per_hour += board.cluster.type_of(machine.accelerator).price_per_hour * (machine.count - board.free[i])
     return cost_per_hour / HOUR
 
@@ -36,7 +39,7 @@ def watts(board: Board) -> float:
     total = 0.0
     for i, machine in enumerate(board.cluster.machines):
         kind = board.cluster.type_of(machine.accelerator)
-        busy = 0 if board.is_away(i) else machine.count - board.free[i]
+        busy = 0 if board.is_down(i) else machine.count - board.free[i]
         total += kind.idle_watts * (machine.count - busy) + kind.busy_watts * kind.cap(board.caps[i])[0] * busy
     return total
 

@@ -216,7 +216,7 @@ class Planner:
 
     @staticmethod
     def _carry_out(board: Board, view: View, picks: list[Pick], begun: dict) -> list[JobState]:
-        """Place the chosen jobs, if possible on their machines within a pool; return the picked running jobs."""
+        """Place the chosen jobs; a running job keeps its machines if they are in its pool. Return the running ones."""
         picked = {view.jobs[pick.row].name: pick for pick in picks}
         left = [
             machine.count - sum(one.accelerators for one in begun.values() if one.machine == i)
@@ -261,7 +261,7 @@ class Planner:
         return [state for _, state in sorted(started, key=lambda one: one[0])]
 
     def _set_caps(self, board: Board, view: View, before: dict[int, set[str]], begun: dict, picks: list[Pick]) -> None:
-        """Choose the cap of each machine whose jobs have changed; of all machines at the power limit."""
+        """Choose the power cap of each machine whose jobs have changed, or of all machines above the power limit."""
         if not self._sets_caps:
             return
         occupants = _occupants(board)

@@ -29,7 +29,7 @@ def pools_of(board: Board) -> list[Pool]:
     """
     found = []
     for name, machines in board.cluster.machines_of.items():
-        there = sorted((i for i in machines if not board.is_away(i)), key=lambda i: (board.speeds[i], i))
+        there = sorted((i for i in machines if not board.is_down(i)), key=lambda i: (board.speeds[i], i))
         for pace in sorted({board.speeds[i] for i in there}):
             members = tuple(i for i in there if board.speeds[i] >= pace)
             found.append(Pool(name, pace, members, sum(board.cluster.machines[i].count for i in members)))

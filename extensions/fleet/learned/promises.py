@@ -41,7 +41,7 @@ class Promises:
         states = {**board.running, **board.waiting}
         for name, one in list(self.kept.items()):
             if name not in states or (
-                board.is_away(one.machine)
+                board.is_down(one.machine)
                 or board.speeds[one.machine] != 1.0
                 or self._has_lost_its_place(states[name], one, board)
             ):
@@ -68,7 +68,7 @@ class Promises:
         return min((one.begin_seconds for one in self.kept.values() if one.begin_seconds > board.now), default=None)
 
     def settle(self, state: JobState, board: Board) -> None:
-        """Move the reservation with which a job has started to the job's accelerators, if these are not reserved."""
+        """Replace a started job's reservation by one for the accelerators on which the job runs, if that fits."""
         placement = state.placement
         if placement is None or state.conditions is None or state.end > _deadline(state):
             return
@@ -99,7 +99,7 @@ class Promises:
             asked = job.asks(there.accelerator)
             if there.accelerator not in usable or there.count < asked:
                 continue
-            if board.is_away(machine) or board.speeds[machine] != 1.0:
+            if board.is_down(machine) or board.speeds[machine] != 1.0:
                 continue
             alone = Conditions(there.accelerator, (asked,), 0)
             length = state.seconds_left(alone) + max(job.start_seconds, job.move_seconds)

@@ -55,7 +55,7 @@ class View:
     def __init__(self, board: Board, tables: Tables, fixed: set[str]) -> None:
         self.board, self.tables = board, tables
         self.pools = pools_of(board)
-        self.jobs = _those_looked_at(board, fixed)
+        self.jobs = _considered_jobs(board, fixed)
         for state in self.jobs:
             state.advance_to(board.now)
         types = [pool.accelerator for pool in self.pools]
@@ -137,7 +137,7 @@ class View:
 
     @UNUSABLE
     def candidates(self, allowed: np.ndarray) -> np.ndarray:
-        """Return features of every job in every pool, (jobs x pools + 1, features); the last one lets the rest wait."""
+        """Return features of every job in every pool, (jobs x pools + 1, features); last row: all others wait."""
         jobs, pools = self.seconds.shape
         wait = self._waits()
         alternative = np.min(wait + self.seconds, axis=1, keepdims=True)
@@ -268,7 +268,7 @@ class View:
         ).astype(np.float32)
 
 
-def _those_looked_at(board: Board, fixed: set[str]) -> list[JobState]:
+def _considered_jobs(board: Board, fixed: set[str]) -> list[JobState]:
     """Return the jobs to consider; if there are many, those that run longest, wait longest or have least work left."""
     running = [state for state in board.running.values() if state.name not in fixed]
     waiting = [state for state in board.waiting.values() if state.name not in fixed]

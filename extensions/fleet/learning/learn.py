@@ -104,10 +104,10 @@ class LearnedPolicy:
     Attributes:
         card: Description of the policy.
         members: Snapshots of the ensemble.
-        rivals: Mean figure by policy, including `learned`, on jobs outside the training set.
-        snapshots: Mean figure of each snapshot alone, on the traces on which the ensemble was selected.
-        strategies: Mean figure of the ensemble on the same traces, by voting strategy.
-        teachers: Mean figure of the teachers on the same traces, by name.
+        rivals: Mean objective by policy, including `learned`, on jobs outside the training set.
+        snapshots: Mean objective of each snapshot alone, on the traces on which the ensemble was selected.
+        strategies: Mean objective of the ensemble on the same traces, by voting strategy.
+        teachers: Mean objective of the teachers on the same traces, by name.
         progress: Progress of the training.
     """
 
@@ -122,7 +122,7 @@ class LearnedPolicy:
 
 @dataclass
 class Ensemble:
-    """Selected snapshots of one run, their voting strategy, and the mean figures on the traces of the selection."""
+    """Selected snapshots of one run, their voting strategy, and mean objectives on the traces of the selection."""
 
     members: list[Weights]
     strategy: str
@@ -232,7 +232,7 @@ def compare(
     found: Ensemble,
     rivals: Sequence[str] = RIVALS,
 ) -> dict[str, float]:
-    """Return the mean figure of the ensemble and of other policies on the same traces."""
+    """Return the mean objective of the ensemble and of other policies on the same traces."""
     values = {name: mean_figure(name, traces, cluster, objective) for name in rivals}
     scale = len(traces[0]) if objective == "jct" else 1
     voters = Voters(found.members, found.strategy)

@@ -12,7 +12,7 @@ from shunter.extensions.fleet.policies import LEARNED
 from shunter.extensions.fleet.requests import FleetRequest
 
 
-def kept_at(request: FleetLearnRequest) -> Path:
+def policy_path(request: FleetLearnRequest) -> Path:
     """Return the path of the policy file."""
     return policy_file(f"{LEARNED}:{request.policy}")
 

@@ -35,28 +35,28 @@ class Networks:
         """Return a copy of the weights in numpy, for decisions."""
         return {name: tensor.detach().numpy().copy() for name, tensor in self.tensors.items()}
 
-    def log_probabilities(self, agent: str, candidates: Tensor, there: Tensor) -> Tensor:
+    def log_probabilities(self, agent: str, candidates: Tensor, mask: Tensor) -> Tensor:
         """Return the log probability of each candidate of each choice, (choices, candidates).
 
         Args:
             agent: Agent of the choices.
             candidates: Features, (choices, candidates, features), padded.
-            there: True for candidates, False for padding, (choices, candidates).
+            mask: True for candidates, False for padding, (choices, candidates).
         """
-        _, hidden = self._hidden(agent, candidates, there)
+        _, hidden = self._hidden(agent, candidates, mask)
         found = hidden @ self.tensors[f"{agent}.v"]
-        return torch.log_softmax(found.masked_fill(~there, -1e9), dim=1)
+        return torch.log_softmax(found.masked_fill(~mask, -1e9), dim=1)
 
-    def values(self, candidates: Tensor, there: Tensor) -> Tensor:
+    def values(self, candidates: Tensor, mask: Tensor) -> Tensor:
         """Return the critic's prediction of the remaining increase of the objective, (choices,)."""
-        _, hidden = self._hidden(CRITIC, candidates, there)
+        _, hidden = self._hidden(CRITIC, candidates, mask)
         found = hidden @ self.tensors[f"{CRITIC}.v"]
-        return (found * there).sum(dim=1) / there.sum(dim=1)
+        return (found * mask).sum(dim=1) / mask.sum(dim=1)
 
-    def _hidden(self, agent: str, candidates: Tensor, there: Tensor) -> tuple[Tensor, Tensor]:
+    def _hidden(self, agent: str, candidates: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         first = torch.tanh(candidates @ self.tensors[f"{agent}.w1"] + self.tensors[f"{agent}.b1"])
         split = first.shape[2]
-        mean = (first * there[:, :, None]).sum(dim=1) / there.sum(dim=1, keepdim=True)
+        mean = (first * mask[:, :, None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
         second = self.tensors[f"{agent}.w2"]
         shared = mean @ second[split:] + self.tensors[f"{agent}.b2"]
         return mean, torch.tanh(first @ second[:split] + shared[:, None, :])
@@ -66,8 +66,8 @@ def padded(candidates: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
     """Return the candidates of several choices as one padded tensor, with a mask of the candidates."""
     most = max(len(one) for one in candidates)
     found = np.zeros((len(candidates), most, candidates[0].shape[1]), dtype=np.float32)
-    there = np.zeros((len(candidates), most), dtype=bool)
+    mask = np.zeros((len(candidates), most), dtype=bool)
     for i, one in enumerate(candidates):
         found[i, : len(one)] = one
-        there[i, : len(one)] = True
-    return torch.from_numpy(found), torch.from_numpy(there)
+        mask[i, : len(one)] = True
+    return torch.from_numpy(found), torch.from_numpy(mask)

@@ -124,7 +124,7 @@ class Trainer:
 
     @one_thread()
     def run(self, on_round: Callable[[int, Progress], None] | None = None) -> list[Weights]:
-        """Run the whole training run; return the snapshots.
+        """Train through all rounds; return the snapshots.
 
         Args:
             on_round: Called after each round; may read `networks`.

@@ -15,10 +15,10 @@ OF_ONE_MACHINE = {"explore", "embedding_memory"}
 
 
 def read_fleet_jobs(path: Path) -> list[tuple[OwnJob, TrainRequest]]:
-    """Read and check the jobs of a file, each with its request.
+    """Read and check the jobs of a file, each with the request of its training.
 
     Raises:
-        RequestError: The file is not YAML of our own format, or a job has options that a fleet does not support.
+        RequestError: The file is not YAML in Shunter's format, or a job has options that a fleet does not support.
     """
     found = []
     for own in read_own_jobs(path):

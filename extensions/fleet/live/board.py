@@ -42,7 +42,7 @@ class LiveBoard(Board):
         return None if found is None else ((found, accelerators),)
 
     def _take_memory(self, machine: int, gib: float) -> None:
-        """Take memory of a server for a job, see `Board._take_memory`; Ray's own accounting decides."""
+        """Subtract a job's memory from its server's, which may become negative: Ray decides whether the job fits."""
         server = self.cluster.server_of[machine]
         if server in self.free_memory:
             self.free_memory[server] -= gib
@@ -82,7 +82,7 @@ class MachineRegistry:
         self._doubted: dict[str, float] = {}
         self.up: frozenset[str] = frozenset()
 
-    def look(self, machines: Sequence[LiveMachine]) -> tuple[frozenset[str], frozenset[str]]:
+    def update(self, machines: Sequence[LiveMachine]) -> tuple[frozenset[str], frozenset[str]]:
         """Record which machines are up; return the names of new and of lost machines."""
         up = frozenset(machine.name for machine in machines)
         came, went = up - self.up, self.up - up
@@ -103,7 +103,7 @@ class MachineRegistry:
         return bool(over)
 
     def record_others(self, machine: str, ours: int, our_memory_gib: float = 0.0) -> bool:
-        """Record the usage of a machine by others, given our own usage; return True if it has changed.
+        """Record how much of a machine other users occupy, given our own usage; return True if that has changed.
 
         Args:
             machine: The machine.
@@ -130,7 +130,7 @@ class MachineRegistry:
         return self._seen[name].accelerator
 
     def places(self, placement: Placement) -> Places:
-        """Return the machines of a placement by name."""
+        """Return the name of each machine of a placement, with the number of its accelerators."""
         names = list(self._seen)
         return tuple((names[machine], count) for machine, count in placement)
 
@@ -163,7 +163,7 @@ class MachineRegistry:
         ]
         return Cluster(machines=tuple(machines), accelerators=self._accelerators)
 
-    def lay_out(self, waiting: Iterable[JobState], running: Iterable[JobState], now: float) -> Board:
+    def board(self, waiting: Iterable[JobState], running: Iterable[JobState], now: float) -> Board:
         """Return the board at one moment.
 
         Args:

@@ -60,7 +60,7 @@ class Driver:
         jobs: Jobs in any order; they arrive at their times after the beginning of the fleet.
         policy: A fresh policy.
         trainings: Runs the jobs on the machines.
-        surroundings: Clock and callbacks.
+        context: Clock and callbacks.
         kept: Records that an earlier driver of the same jobs has saved.
     """
 
@@ -69,14 +69,14 @@ class Driver:
         jobs: Iterable[Job],
         policy: Policy,
         trainings: Trainings,
-        surroundings: DriverContext,
+        context: DriverContext,
         kept: Iterable[JobRecord] = (),
     ) -> None:
         left = {record.name: record for record in kept}
         ordered = sorted(jobs, key=lambda job: job.arrival_seconds)
         self.jobs = {job.name: live_job(job, left.get(job.name)) for job in ordered}
-        self._policy, self._trainings, self._around = policy, trainings, surroundings
-        self._ground = MachineRegistry(surroundings.accelerators or {})
+        self._policy, self._trainings, self._around = policy, trainings, context
+        self._ground = MachineRegistry(context.accelerators or {})
         self._ask_at = -inf
         self._saved_at = self._told_at = -inf
         self._moved_at: dict[str, float] = {}
@@ -146,7 +146,7 @@ class Driver:
         """Update which machines are up; return True if that has changed."""
         self.now = self._around.clock()
         machines = self._trainings.machines()
-        came, went = self._ground.look(machines)
+        came, went = self._ground.update(machines)
         for name in sorted(went):
             self._around.say(f"Machine {name} was lost: its jobs continue on other machines.")
         moving = [one for one in self.jobs.values() if one.status is Status.STOPPING or self._is_sent(one)]
@@ -226,7 +226,7 @@ class Driver:
     def _decide(self) -> None:
         """Let the policy decide, and carry out its changes of the board."""
         self._observe()
-        board = self._ground.lay_out(self._waiting(), self._placed(), self.now)
+        board = self._ground.board(self._waiting(), self._placed(), self.now)
         again, rounds = self._policy.decide(board), self._policy.round_seconds
         if rounds is not None:
             self._ask_at = (ceil(self.now / rounds) or 1) * rounds

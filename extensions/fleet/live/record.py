@@ -76,7 +76,7 @@ class JobRecord(Frozen):
         ideal_seconds: Time that the job's progress would take under ideal conditions, alone and consolidated.
         preemptions: Number of stops after which the job waited.
         migrations: Number of moves to other accelerators.
-        losses: Number of successive losses without progress.
+        losses: How often in a row the job's process or machine died before a new checkpoint.
         because: Reason of the job's failure.
         figures: Quality of the trained model.
         seen: Measurements by accelerator type.

@@ -52,7 +52,7 @@ class Pace:
 
 
 def corrected(work: Iterations, measured: Mapping[str, float]) -> Iterations:
-    """Return iterations at the measured speed; types without a measurement are scaled by the mean correction.
+    """Return the work at the measured speed; types without a measurement are scaled by the mean correction.
 
     Args:
         work: Predicted work, without communication if one machine runs the job.
@@ -74,7 +74,7 @@ def corrected(work: Iterations, measured: Mapping[str, float]) -> Iterations:
 
 @dataclass(slots=True)
 class Costs:
-    """Time measurement of one job.
+    """Stopwatch for the times that one job takes to start, train, stop and restart.
 
     Attributes:
         seen: Measurements by accelerator type.
@@ -89,7 +89,7 @@ class Costs:
     _stopped_at: float | None = None
 
     def send(self, now: float, accelerator: str, *, is_free: bool) -> None:
-        """Record the start of a job; its duration counts only if the accelerators were free (`is_free`)."""
+        """Record the start of a job; the start is timed only if the accelerators were free (`is_free`)."""
         self._accelerator, self._sent_at = accelerator, now if is_free else None
         self._since = self._stopped_at = None
 
@@ -136,8 +136,8 @@ class LiveJob:
         share: Completed share of the job's longest schedule.
         saved_share: Share at the job's last checkpoint.
         stretches: Periods in which the job held accelerators.
-        losses: Number of successive losses without progress.
-        lost_at: Saved share at the last loss of the job.
+        losses: How often in a row the job's process or machine died before a new checkpoint.
+        lost_at: `saved_share` when the process or machine last died.
         because: Reason of the job's failure.
         figures: Quality of the job's model.
         costs: Measured times of starting, training and stopping.

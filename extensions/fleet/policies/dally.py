@@ -49,7 +49,7 @@ class Delayed:
         return min((moment for moment in moments if moment > board.now), default=None)
 
     def _fill(self, board: Board) -> None:
-        """Offer free accelerators to all waiting jobs in order of arrival, also for stopped jobs."""
+        """Offer free accelerators to all waiting jobs by priority, then arrival; a stopped job keeps its rank."""
         kept: Reservation | None = None
         for state in overdue(board) if self._reserves else ():
             if not self._offer(state, board):

@@ -54,7 +54,7 @@ def overdue(board: Board) -> list[JobState]:
     """
     if not board.waiting:
         return []
-    there = board.there()
+    there = board.live_counts()
     left = {state.name: min(_alone(state, board, there).values(), default=0.0) for state in board.waiting.values()}
     area = sum(left[state.name] * state.job.accelerators for state in board.waiting.values())
     area += sum((_end(state, board) - board.now) * state.held for state in board.running.values())
@@ -76,7 +76,7 @@ def reserve(state: JobState, board: Board) -> Reservation | None:
     A job that cannot be placed although enough accelerators are free gets no reservation.
     """
     best: tuple[float, Reservation] | None = None
-    for name, seconds in _alone(state, board, board.there()).items():
+    for name, seconds in _alone(state, board, board.live_counts()).items():
         asked = state.job.asks(name)
         for machines in board.groups(name, state.job.best_level(board.cluster, name)):
             moment, free = _free_at(machines, asked, board)

@@ -154,9 +154,9 @@ class Gavel:
             for accelerator, seconds in received.items():
                 given[accelerator] += seconds
         chosen: dict[str, str] = {}
-        left = board.there()
+        left = board.live_counts()
         for state in states.values():  # jobs that cannot be stopped stay
-            held = board.held_type(state)
+            held = board.current_type(state)
             if held is not None and not state.job.preemptible:
                 chosen[state.name] = held
                 left[held] -= state.job.asks(held)
@@ -192,9 +192,9 @@ class GavelFifo:
             key=lambda state: (state.job.arrival_seconds, state.name),
         )
         states.sort(key=lambda state: state.placement is None or state.job.preemptible)
-        left, chosen = board.there(), {}
+        left, chosen = board.live_counts(), {}
         for state in states:
-            held = board.held_type(state)
+            held = board.current_type(state)
             types = state.job.types(board.cluster) if held is None or state.job.preemptible else (held,)
             fitting = [name for name in types if left[name] >= state.job.asks(name)]
             if not fitting:
@@ -205,7 +205,7 @@ class GavelFifo:
 
 
 def progress_rates(jobs: list[JobState], board: Board) -> tuple[np.ndarray, np.ndarray]:
-    """Return each job's progress per second on each type, consolidated, and its remaining work; in total 1."""
+    """Return the share of its remaining work that each job does per second on each type, and that work, which is 1."""
     rates = np.zeros((len(jobs), len(board.cluster.types)))
     left = np.ones(len(jobs))
     for row, state in enumerate(jobs):
@@ -219,7 +219,7 @@ def progress_rates(jobs: list[JobState], board: Board) -> tuple[np.ndarray, np.n
 def _move(chosen: dict[str, str], board: Board) -> None:
     """Run the chosen jobs on their types and stop all others; jobs on the right type do not move."""
     for state in list(board.running.values()):
-        if chosen.get(state.name) != board.held_type(state):
+        if chosen.get(state.name) != board.current_type(state):
             board.stop(state)
     waiting = [state for state in board.waiting.values() if state.name in chosen]
     for state in sorted(waiting, key=lambda state: -state.job.asks(chosen[state.name])):

@@ -24,8 +24,8 @@ class Option(NamedTuple):
 def options_of(state: JobState, board: Board) -> list[Option]:
     """Return the options of a job on machines that are up; for a job that cannot be stopped, its current one."""
     state.advance_to(board.now)
-    held = board.held_type(state)
-    found, there = [], board.there()
+    held = board.current_type(state)
+    found, there = [], board.live_counts()
     for name in state.job.types(board.cluster):
         for count in state.job.work.counts(state.job.asks(name)):
             is_kept = held == name and state.held == count

@@ -26,7 +26,7 @@ class Pollux:
             (*board.running.values(), *board.waiting.values()),
             key=lambda state: (state.placement is None or state.job.preemptible, state.job.arrival_seconds, state.name),
         )
-        left = board.there()
+        left = board.live_counts()
         options = {state.name: options_of(state, board) for state in states}
         picks: dict[str, Option] = {}
         for state in states:

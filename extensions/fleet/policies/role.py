@@ -91,7 +91,7 @@ def run_in_order(board: Board, urgency: Callable[[JobState], float]) -> None:
         return
     states = list(by_priority(sorted([*board.running.values(), *board.waiting.values()], key=urgency), board))
     states.sort(key=lambda state: state.placement is None or state.job.preemptible)
-    left = board.there()
+    left = board.live_counts()
     chosen: list[JobState] = []
     for state in states:
         for name in _types_by_preference(state, board):
@@ -130,5 +130,5 @@ def alone(state: JobState, board: Board, accelerator: str) -> float:
 
 def _types_by_preference(state: JobState, board: Board) -> tuple[str, ...]:
     """Return the usable types of a job, its current one first, so that running jobs keep their placements."""
-    held, types = board.held_type(state), state.job.types(board.cluster)
+    held, types = board.current_type(state), state.job.types(board.cluster)
     return types if held is None else (held, *(name for name in types if name != held))

@@ -35,7 +35,7 @@ class Sia:
         chosen = choose_options(
             gains,
             [[(option.accelerator, option.accelerators) for option in own] for own in options],
-            board.there(),
+            board.live_counts(),
             fixed=[not state.job.preemptible and state.placement is not None for state in states],
         )
         picks: dict[str, Option] = {

@@ -28,10 +28,10 @@ class Tiresias:
         self._requeue(jobs, board)
         if not board.waiting:  # all running jobs fit
             return
-        left = board.there()
+        left = board.live_counts()
         granted: list[tuple[JobState, str]] = []
         for state in by_priority([jobs[name] for name in (*self._first, *self._second)], board):
-            held = board.held_type(state)
+            held = board.current_type(state)
             types = state.job.types(board.cluster) if held is None else (held,)
             fitting = [one for one in types if left[one] >= state.job.asks(one)]
             if fitting:

@@ -39,7 +39,7 @@ class Fleet:
         say: Called with a message for each type whose time cannot be predicted.
 
     Attributes:
-        times: Time of each job of our own format by accelerator type, and the source of that time.
+        times: Time of each job in Shunter's own format by accelerator type, and the source of that time.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.

@@ -8,7 +8,7 @@ from shunter.extensions.fleet.learned.file import load_policy
 from shunter.tasks.kept_files import Compared
 
 
-def compare_policies(folder: Path) -> Iterator[Compared]:
+def check_policies(folder: Path) -> Iterator[Compared]:
     """Yield every policy of a folder, with its error if it cannot be loaded."""
     for path in sorted(folder.glob("*.safetensors")):
         try:

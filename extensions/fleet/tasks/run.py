@@ -15,7 +15,7 @@ from shunter.extensions.fleet.files import OwnJob, of_catalogue
 from shunter.extensions.fleet.live.driver import Driver, DriverContext
 from shunter.extensions.fleet.live.record import FleetRecord, JobRecord, Status
 from shunter.extensions.fleet.own_training import key_of
-from shunter.extensions.fleet.past import NAME, PastJob, keep_past_job
+from shunter.extensions.fleet.past import NAME, PastJob, log_past_job
 from shunter.extensions.fleet.policies import make_policy
 from shunter.extensions.fleet.requests import FleetRunRequest
 from shunter.extensions.fleet.schedule import Schedule
@@ -112,7 +112,7 @@ def run_jobs(
         predict_times = DurationModel(lambda own: by_name[own.name].training, say, always_memory=True, network=network)
         predicted = with_times(list(by_name.values()), types, predict_times)
         by_name |= {job.name: job for job in predicted}
-        surroundings = DriverContext(
+        context = DriverContext(
             clock=lambda: time.time() - record.begun_at,
             keep=lambda records: state.remember(RECORD, record.model_copy(update={"jobs": records})),
             say=say,
@@ -123,17 +123,17 @@ def run_jobs(
                 [job.job for job in predicted],
                 make_policy(request.policy),
                 trainings,
-                surroundings,
+                context,
                 record.jobs,
             )
             driver.run()
-    keep_measured(record.run_id, by_name, driver)
+    log_measurements(record.run_id, by_name, driver)
     ends = [JobEnd(name=name, figures=one.figures, because=one.because) for name, one in driver.jobs.items()]
     return FleetEnd(driver.schedule(), ends, predict_times.times)
 
 
-def keep_measured(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) -> None:
-    """Log the measurements of each trained job below the fleet's run, from which later fleets predict times.
+def log_measurements(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) -> None:
+    """Log the measurements of each trained job in a child run of the fleet's run; later fleets predict times from them.
 
     Raises:
         TrackingError: The store cannot be reached.
@@ -154,7 +154,7 @@ def keep_measured(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) -> 
                 restore_seconds=median(seen.restore_seconds) if seen.restore_seconds else None,
                 server_memory_gib=one.state.job.server_memory_gib or None,
             )
-            keep_past_job(run_id, name, past)
+            log_past_job(run_id, name, past)
 
 
 def _again(job: JobRecord) -> JobRecord:

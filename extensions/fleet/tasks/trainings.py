@@ -1,4 +1,4 @@
-"""Jobs of a fleet on the nodes of a Ray cluster, each a training run as in `shunter train`, monitored from here."""
+"""Jobs of a fleet on the nodes of a Ray cluster: each is a run as in `shunter train`, monitored by this process."""
 
 import queue
 import threading
@@ -302,7 +302,7 @@ class _FixedSlots:
         return [self.executor(placement) for _ in range(count)]
 
     def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
-        """Train on that placement."""
+        """Train the task on the job's slots, whatever the `placement`."""
         return self._trainings.attempt(self._running, task, hooks, ledger)
 
 

@@ -1,1 +1,1 @@
-"""Readers of job traces: published formats and our own."""
+"""Readers of job traces in published formats."""

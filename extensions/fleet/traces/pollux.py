@@ -1,6 +1,6 @@
-"""Reader of the workloads of Pollux' simulator: applications with the placement and batch that users requested.
+"""Reader of the workloads of Pollux' simulator: jobs with the number of accelerators and batch size of their users.
 
-Training jobs measured at many placements and batch sizes: the applications published with Pollux (OSDI 2021).
+Each job trains one of the applications that Pollux (OSDI 2021) measured at many placements and batch sizes.
 
 Progress is counted in steps of the smallest batch. A larger batch makes more progress per step but less per sample,
 depending on the gradient noise of the epoch: `(variance + square) / (variance / scale + square)`.
@@ -42,7 +42,7 @@ class BatchChoice:
         return accelerators * self.local * (self.accumulations + 1)
 
 
-class Asked(NamedTuple):
+class SpeedKey(NamedTuple):
     """Conditions that determine the speed of a training run, besides its application."""
 
     batch: int | None
@@ -82,7 +82,7 @@ class Application:
         self.smallest_batch, self.largest_batch = self.batches[0], self.batches[-1]
         self._steps: dict[tuple[tuple[int, ...], int], tuple[float, float]] = {}
         self._gains: dict[tuple[int, int], float] = {}
-        self.rates_by_epoch: dict[Asked, tuple[list[float], list[float]]] = {}
+        self.rates_by_epoch: dict[SpeedKey, tuple[list[float], list[float]]] = {}
 
     @cached_property
     def largest_local(self) -> int:
@@ -225,7 +225,7 @@ class ElasticWork:
     def _pace(self, conditions: Conditions) -> tuple[list[float], list[float]]:
         """Return the progress per second by epoch, and the seconds from the start of each epoch to the end."""
         counts, speed, application = conditions.counts, conditions.speed, self.application
-        asked = Asked(self.batch, counts, speed, self.whole_seconds)
+        asked = SpeedKey(self.batch, counts, speed, self.whole_seconds)
         if asked not in application.rates_by_epoch:
             rates = [self._goodput(epoch, counts) * speed for epoch in range(application.epochs)]
             begins = [0.0, *application.boundaries]

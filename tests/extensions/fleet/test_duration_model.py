@@ -12,7 +12,7 @@ from shunter.extensions.fleet.cluster import Cluster, Machine
 from shunter.extensions.fleet.duration_model import DurationModel, Source
 from shunter.extensions.fleet.files import OwnJob, check_fleet, read_fleet, read_own_jobs
 from shunter.extensions.fleet.own_training import key_of, training_of
-from shunter.extensions.fleet.past import PastJob, PastJobs, keep_past_job, read_past_jobs
+from shunter.extensions.fleet.past import PastJob, PastJobs, log_past_job, read_past_jobs
 from shunter.extensions.fleet.policies import make_policy
 from shunter.extensions.fleet.requests import FleetRequest
 from shunter.extensions.fleet.simulator import simulate
@@ -127,7 +127,7 @@ def test_what_starting_took_before_is_read_back_by_type_and_simulated(tracking_r
     run_id = start_run("fleet", "fleet")
     for accelerator, seconds in (("cpu-fast", 2.0), ("cpu-slow", 6.0)):
         past = PastJob(training="other", accelerator=accelerator, accelerators=1, start_seconds=seconds)
-        keep_past_job(run_id, "before", past.model_copy(update={"restore_seconds": seconds, "checkpoint_seconds": 1.0}))
+        log_past_job(run_id, "before", past.model_copy(update={"restore_seconds": seconds, "checkpoint_seconds": 1.0}))
     finish(run_id)
     predict_times = DurationModel(lambda _: pytest.fail("its times are stated"), past=read_past_jobs())
     (foreseen,) = predict_times([own(train_seconds={"cpu-fast": 10.0, "cpu-slow": 10.0})], ["cpu-fast", "cpu-slow"])

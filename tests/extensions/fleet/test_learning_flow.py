@@ -6,7 +6,7 @@ import pytest
 
 from shunter.errors import RequestError
 from shunter.extensions.fleet.learned.file import load_policy
-from shunter.extensions.fleet.learning.request import check_learning, kept_at, read_learning
+from shunter.extensions.fleet.learning.request import check_learning, policy_path, read_learning
 from shunter.extensions.fleet.learning_flow import learn_policy
 from shunter.extensions.fleet.learning_requests import FleetLearnRequest
 from shunter.extensions.fleet.policies import make_policy, policy_names, trained_policies
@@ -37,7 +37,7 @@ def test_a_policy_is_kept_in_the_home_and_with_its_run(
     learnt = learn_policy.fn(request, run_id, lambda number, _: rounds.append(number))
     finish(run_id)
     assert rounds == [1, 2, 3, 4, 5, 6]
-    card, _ = load_policy(kept_at(request))
+    card, _ = load_policy(policy_path(request))
     assert card == learnt.card
     assert card.trained_on == "j.yaml on c.yaml"
     assert "on the same jobs in another order" in card.description()

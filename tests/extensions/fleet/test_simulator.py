@@ -153,10 +153,10 @@ def test_a_machine_that_two_outages_take_is_missing_once() -> None:
     board = Board(uniform_cluster(1, 2, 4))
     board.lose(0)
     board.lose(0)
-    assert board.there() == {"gpu": 4}
+    assert board.live_counts() == {"gpu": 4}
     board.regain(0)
     board.regain(0)
-    assert board.there() == board.free_of == {"gpu": 8}
+    assert board.live_counts() == board.free_of == {"gpu": 8}
 
 
 def test_a_policy_that_stops_jobs_asks_nothing_of_those_that_run_while_all_fit() -> None:
