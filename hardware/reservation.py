@@ -136,7 +136,7 @@ class Reservation:
         _here.report()
 
     def take(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
-        """Reserve one accelerator of each group, or nothing; return the first name of a group without a free one."""
+        """Reserve one accelerator of each group, or nothing; then return the first name of a group that is in use."""
         for group in groups:
             if not any(self._acquire(name, holder) for name in group):
                 self._release_all()

@@ -193,9 +193,9 @@ class Assessment(Frozen):
         return self.time_level if quantity in (Objective.TIME, Objective.COST) else self.energy_level
 
     def score(self, weights: Weights) -> float:
-        """Return the minimised value of all expected runs: the total of a single objective, else the weighted product.
+        """Return the objective over the expected number of runs, to be minimised; infinite if unknown.
 
-        Infinite if unknown.
+        This is the total of a single quantity, or the product of several totals, each to the power of its weight.
         """
         used = weights.used
         runs = self.candidate.expected_runs

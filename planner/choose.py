@@ -89,12 +89,11 @@ def choose(
         offers: Further accelerators to choose from: `local` for none, `all`, or names from the catalogue. With `local`,
             a better accelerator of the catalogue is only mentioned in a note.
         probe_seconds: Time after which no further measurement begins, except the first of each kind. On a crowded
-            machine
-            a step on many threads can take a hundred times as long as on one thread, and only measuring shows it. 0
-            measures nothing.
+            machine a step on many threads can take a hundred times as long as on one thread, and only measuring shows
+            it. 0 measures nothing.
         history: Past runs, for times, work and quality; None for no past runs.
-        measure: Measurement of the training at a placement for some steps.
-        power_limits: Power limits of an accelerator that are worth trying.
+        measure: Function that measures the training at a placement for some steps.
+        power_limits: Function that returns the power limits of an accelerator that are worth trying.
         searched: Demand of architectures that the search tries; if empty, all count as the default architecture.
         beside_seconds: Seconds of the command before tuning and after training, which limits include.
 

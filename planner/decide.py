@@ -227,7 +227,7 @@ class NoFeasiblePlacementError(InfeasibleError):
             self.shortfall_seconds = (late[0].value - late[0].bound) * 3600
 
     def hinting(self, sentences: Sequence[str], best_auc: float | None = None) -> "NoFeasiblePlacementError":
-        """Return the same error with the sentences and the best AUC of past runs."""
+        """Return a copy of the error whose message also has these sentences and the best AUC of past runs."""
         if best_auc is not None:
             sentences = [f"Best AUC of past runs {best_auc:.4f}", *sentences]
         more = "".join(f"; {sentence[0].lower()}{sentence[1:].removesuffix('.')}" for sentence in sentences)

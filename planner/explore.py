@@ -1,9 +1,9 @@
 """Exploration of placements other than the incumbent, if past runs of the same data make it worthwhile.
 
-Probes measure step times within seconds. The work that a batch size needs until
-training ends is known only after whole runs. Past runs of the same data and model family give the share of the plan
-that each batch size needed. An exploration is worthwhile if its expected gain over some recurrences exceeds its extra
-cost over the incumbent placement (the knowledge gradient; Frazier, Powell and Dayanik, 2009).
+Probes measure step times within seconds. The work that a batch size needs until training ends is known only after whole
+runs. Past runs of the same data and model family give the share of the plan that each batch size needed. An exploration
+is worthwhile if its expected gain over some recurrences exceeds its extra cost over the incumbent placement (the
+knowledge gradient; Frazier, Powell and Dayanik, 2009).
 
 A search of several trials explores by one extra trial, which repeats the setting and seed of another trial at another
 placement (`shunter.search.study.pair`). A run of one trial explores with this trial, and continues at the incumbent

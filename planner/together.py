@@ -40,12 +40,12 @@ class Advice:
     Attributes:
         chosen: The chosen number, with predictions.
         tried: All compared numbers, in ascending order; empty if there was nothing to choose.
-        words: Reason for the choice, as one sentence.
+        reason: Reason for the choice, as one sentence.
     """
 
     chosen: ParallelJobs
     tried: tuple[ParallelJobs, ...]
-    words: str
+    reason: str
 
 
 def trainings_at_a_time(
@@ -65,7 +65,7 @@ def trainings_at_a_time(
         decision: Decision on the placement, with its table.
         placement: Placement of one training job.
         trainings: Number of training jobs.
-        epochs: Longest training, in passes.
+        epochs: Epochs of the longest training job.
         most: Largest number in parallel.
         left_joules: Remaining energy of a limit; None without a limit.
     """
@@ -118,8 +118,8 @@ def trials_at_a_time(decision: Decision, cores: int, seconds: float) -> Advice:
         return Advice(
             alone, tuple(tried), "One trial at a time: parallel trials would train hardly more in the same time."
         )
-    words = f"{best.count} trials at a time train {gain:.2g} times as much in the same time (predicted)."
-    return Advice(best, tuple(tried), words)
+    reason = f"{best.count} trials at a time train {gain:.2g} times as much in the same time (predicted)."
+    return Advice(best, tuple(tried), reason)
 
 
 def _tried(decision: Decision, placement: Placement, trainings: int, epochs: int, most: int) -> Iterator[ParallelJobs]:

@@ -125,9 +125,9 @@ class SupernetTraining:
     """Trainer of one super-net in stages: the warm-up, then rounds for one weight of the cost after the other.
 
     A sweep with a fresh super-net for each weight would be expensive. Instead, each weight continues from the one
-    before, from the
-    smallest to the largest. A further point of a front then takes one round, or a pass of theta alone. Each stage has
-    its own optimisers and random numbers. With `state` saved after each, an interrupted sweep gives the same results.
+    before, from the smallest to the largest. A further point of a front then takes one round, or a pass of theta alone.
+    Each stage has its own optimisers and random numbers. With `state` saved after each, an interrupted sweep gives the
+    same results.
 
     Args:
         network: Network on the device of `execution`.

@@ -92,7 +92,7 @@ class ArchitectureSpace(Frozen):
 
     @field_serializer("features")
     def _features_without_defaults(self, features: Features) -> dict[str, Any]:
-        """Omit the kind of number where the label is a click: the name of an existing study must not change."""
+        """Return the features as a dictionary, without an empty `number`, so that existing studies keep their name."""
         values = asdict(features)
         return values if features.number else {name: value for name, value in values.items() if name != "number"}
 

@@ -1,12 +1,11 @@
 """Differentiable architecture search as a search method: train a super-net, then sample architectures from it.
 
 The default architecture is tried first, so that the result is never worse than the default. The super-net is trained at
-the next request for a point
-(`supernet_search`). If NE is weighed against a cost, it is trained at increasing weights of the cost. Architectures are
-sampled at each weight, and the one with the largest expected gain of the front is tried (`front_pool`). Each sampled
-architecture is trained from scratch like any other trial, because the weights of the super-net are shared and mixtures
-score better than any single architecture. The results of trials are used too: if NE alone counts, a linear model of the
-choices, fitted to the trials, selects among several samples.
+the next request for a point (`supernet_search`). If NE is weighed against a cost, it is trained at increasing weights
+of the cost. Architectures are sampled at each weight, and the one with the largest expected gain of the front is tried
+(`front_pool`). Each sampled architecture is trained from scratch like any other trial, because the weights of the
+super-net are shared and mixtures score better than any single architecture. The results of trials are used too: if NE
+alone counts, a linear model of the choices, fitted to the trials, selects among several samples.
 """
 
 from collections.abc import Mapping, Sequence

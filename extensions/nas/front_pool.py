@@ -2,8 +2,9 @@
 
 The super-net samples architectures and gives their costs. Their NE is predicted from the trials alone, by a linear
 model of the choices. The NE with the super-net's shared weights is not used. On some data it predicts little
-(`benchmarks/search/one_shot.py`). It added two thirds to the search time, and gave no larger fronts on Frappe. This was
-chosen on Frappe. On MovieLens-1M, fronts of 16 trials have 1.14 times the area of samples by stages in turn.
+(`benchmarks/search/one_shot.py`). It added two thirds to the search time, and gave no larger fronts on Frappe. The
+method was chosen on Frappe. On MovieLens-1M, fronts of 16 trials have 1.14 times the area of fronts from
+architectures sampled at each cost weight in turn.
 """
 
 import math

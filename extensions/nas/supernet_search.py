@@ -1,8 +1,7 @@
 """Super-net of a search: trained within a share of the search's budget, and saved so that it is trained once.
 
 At the first cost weight, network weights and theta are trained in turn; at the other cost weights, only theta is
-trained. By then the weights
-have seen the data as often as the weights of a trial, and more training would overfit.
+trained. By then the weights have seen the data as often as the weights of a trial, and more training would overfit.
 """
 
 import json
@@ -151,8 +150,7 @@ def affordable_stages(rounds: float, first_rounds: int, weights: Sequence[float]
     """Return the weights of the cost that are affordable, each with its rounds.
 
     The first weight takes `first_rounds`, or half of all rounds; each further weight takes one. If there are not enough
-    rounds
-    for all weights, the remaining ones are spread over the weights.
+    rounds for all weights, the remaining ones are spread over the weights.
 
     Args:
         rounds: Affordable number of rounds.
@@ -197,7 +195,7 @@ def _build(context: SearchContext, schedule: SupernetSchedule) -> SupernetTraini
 def _at_most_samples(execution: Execution, rates: Hyperparameters) -> tuple[Execution, Hyperparameters]:
     """Limit the batch to `MOST_SAMPLES` on a CPU and adapt the learning rates: larger batches only mean fewer steps.
 
-    Each sample has its own mixture, so the time per sample does not fall with larger batches there.
+    Each sample has its own mixture, so the time per sample on a CPU does not fall with larger batches.
     """
     batch_size = min(execution.batch_size, MOST_SAMPLES) if execution.device == "cpu" else execution.batch_size
     scale = rate_scale(batch_size) / rate_scale(execution.batch_size)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from shunter.hardware.cost.memory_model import lies_in_file
+from shunter.hardware.cost.memory_model import stores_tables_in_file
 from shunter.hardware.types import Workload
 from shunter.planner.assessment import Candidate
 from shunter.planner.candidates.embedding_memory import GIB, MIB, bytes_of_a_number_per_row, half_table_bytes
@@ -48,7 +48,7 @@ def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], 
         candidates: Candidates of the decision.
         was_asked: Whether the user set the memory for the tables.
     """
-    in_file = [one.placement for one in candidates if lies_in_file(workload, one.placement)]
+    in_file = [one.placement for one in candidates if stores_tables_in_file(workload, one.placement)]
     memory = in_file[0].embedding_memory_bytes if in_file else None
     if memory is None:
         return []

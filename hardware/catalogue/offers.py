@@ -1,9 +1,9 @@
 """Estimated hardware profile of an accelerator that cannot be measured: published peaks times reached shares.
 
 A data sheet gives the peak; a training step reaches a share of the peak. The shares of GPUs and the time of a launch
-were measured on one GPU (an H200, `benchmarks/results/train_step_gpu.json`); the shares of
-processors are round numbers. Every figure made with them is marked as estimated, and predictions carry a wide interval.
-If a profile of the same kind was measured on this machine and its catalogue row is known, its shares are used.
+were measured on one GPU (an H200, `benchmarks/results/train_step_gpu.json`); the shares of processors are round
+numbers. Every figure made with them is marked as estimated, and predictions carry a wide interval. If a profile of the
+same kind was measured on this machine and its catalogue row is known, its shares are used.
 """
 
 from collections.abc import Sequence

@@ -2,7 +2,7 @@
 
 Rasmussen and Williams, "Gaussian Processes for Machine Learning", 2006, algorithm 2.1 and section 5.4.1. The results
 equal those of scikit-learn's regressor with the same kernel; a test compares them. Importing scikit-learn takes half a
-second of every training run, longer than all fits made here.
+second of every training run, longer than all of a run's fits.
 """
 
 from dataclasses import dataclass

@@ -137,7 +137,7 @@ class LearnedPower:
         return modelled * math.exp(float(covariance @ self._weights))
 
     def leave_one_out_errors(self) -> NDArray[np.float64]:
-        """Return the relative error of each measurement when predicted from all the others, `[measurements]`."""
+        """Return the relative error of each measurement, predicted from all other measurements, `[measurements]`."""
         if not self._loads:
             return np.zeros(0)
         return np.abs(np.expm1(-self._weights / np.diag(self._inverse)))

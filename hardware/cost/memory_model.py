@@ -78,7 +78,7 @@ def memory_on(
     """
     samples = math.ceil(placement.batch_size / placement.processes)
     state = workload.parameter_bytes + workload.optimizer_bytes
-    if lies_in_file(workload, placement):
+    if stores_tables_in_file(workload, placement):
         assert placement.embedding_memory_bytes is not None, "without a memory limit all tables are in memory"
         state += placement.embedding_memory_bytes - workload.table_bytes
     batches = (placement.prefetch_depth + 1) * workload.input_bytes_per_sample * samples
@@ -117,8 +117,8 @@ def _table_bytes(workload: Workload) -> int:
     return workload.parameter_bytes - workload.dense_parameter_bytes
 
 
-def lies_in_file(workload: Workload, placement: Placement) -> bool:
-    """Return True if the embedding tables exceed the placement's memory limit for embeddings."""
+def stores_tables_in_file(workload: Workload, placement: Placement) -> bool:
+    """Return True if tables are stored in a file, because they exceed the placement's memory limit for embeddings."""
     asked = placement.embedding_memory_bytes
     return asked is not None and workload.table_bytes > asked
 

@@ -64,7 +64,7 @@ class Stretch:
         return self._component.interval_seconds
 
     def close(self, seconds: float) -> None:
-        """Stop to count the component at a time of the meter, in seconds."""
+        """Stop counting the component at a time of the meter, in seconds."""
         self._last_words = self.read(seconds)
 
     def sample(self, seconds: float) -> None:

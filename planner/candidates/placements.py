@@ -89,7 +89,7 @@ def everywhere(sizes: Sequence[int]) -> Sizes:
 
 
 def sizes_of_kinds(train_samples: int, good: Sequence[int], *, of_graph: bool = False) -> Sizes:
-    """Return `sizes_worth_trying` for accelerators of each kind."""
+    """Return `sizes_worth_trying` by kind of accelerator."""
     return {kind: sizes_worth_trying(train_samples, good, kind, of_graph=of_graph) for kind in LARGEST_BATCH}
 
 

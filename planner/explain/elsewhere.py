@@ -82,7 +82,7 @@ def _best_of_each(absent: Sequence[Candidate], terms: Terms) -> list[Assessment]
 
 
 def _equals(rows: Sequence[Assessment], terms: Terms) -> list[Assessment]:
-    """Return the rows that count as good as the first."""
+    """Return the rows whose objective counts as equal to that of the first row."""
     return [row for row in rows if row.score(terms.weights) <= (1 + EQUAL) * rows[0].score(terms.weights)]
 
 

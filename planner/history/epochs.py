@@ -42,7 +42,7 @@ class EpochCount:
 
     Attributes:
         batch_size: Samples of a step.
-        epochs: Epochs until the quality was reached, or until the training ended without it; or a value in proportion.
+        epochs: Epochs until the quality was reached, or until the training ended without it; any unit, such as a share.
         reached: Whether the quality was reached.
     """
 

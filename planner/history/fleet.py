@@ -73,8 +73,8 @@ def _no_slower_without_evidence(
 ) -> list[float]:
     """Return the times, corrected so that an accelerator with higher published rates is not slower than another one.
 
-    Other workloads teach that an accelerator is slow. Whether it is slower than an older one is specific to a workload,
-    and is believed only if an alike workload was measured on both.
+    Whether a newer accelerator is slower than an older one is specific to a workload. A prediction that it is slower is
+    therefore kept only if a workload with the same demands was measured on both.
     """
     found = list(log_seconds)
     measured: dict[tuple[float, ...], set[str]] = {}
@@ -143,5 +143,5 @@ def _situation(workload: Workload, placement: Placement, row: AcceleratorRow) ->
 
 
 def _without_lists(workload: Workload) -> Workload:
-    """Return the workload as past runs store it, so that equal descriptions are compared."""
+    """Return the workload without the lists that past runs do not store, to compare it with workloads of past runs."""
     return workload.model_copy(update={"matmuls": (), "dense": {}, "access_curve": ()})

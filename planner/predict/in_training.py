@@ -7,8 +7,7 @@ learned from past training runs, which store their mean step time beside the pre
 
 The log ratio is the sum of a common term and a term for each number of threads, both normal with mean 0 (a Bayesian
 linear model; Bishop, "Pattern Recognition and Machine Learning", 2006, section 3.3). The ratio for a number of threads
-without
-training runs is thus estimated from the other numbers of threads, with more uncertainty.
+without training runs is thus estimated from the other numbers of threads, with more uncertainty.
 """
 
 import math

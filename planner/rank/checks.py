@@ -95,13 +95,13 @@ def checks_of(totals: Totals, terms: Terms) -> list[Check]:
 
 
 def _factor(ratios: Ratios, confidence: float, applies: NDArray[np.bool_], otherwise: Column) -> Column:
-    """Return the factor on the likeliest figure so that it is not exceeded with the given confidence."""
+    """Return the ratio of the bound that holds with the given confidence to the likeliest figure, by candidate."""
     bound = ratios.bound(confidence)
     return otherwise if bound is None else np.where(applies, bound / ratios.centre, otherwise)
 
 
 def _unknown_objective(totals: Totals, terms: Terms, limited: set[str]) -> list[Check]:
-    """Return checks that exclude candidates with an unknown objective, unless a limit on it already does."""
+    """Return checks that exclude candidates with an unknown objective; quantities in `limited` have a check already."""
     columns = {"energy": (totals.kwh, " kWh"), "cost": (totals.cost, ""), "carbon": (totals.carbon, " g")}
     return [
         Check(name=name, option=None, unit=columns[name][1], values=columns[name][0], bounds=_like(totals.hours, None))

@@ -123,8 +123,8 @@ def _side_by_side(run: RunContext, trainings: Sequence[Training[TrainedModel | N
         most=most,
         left_joules=run.budget.left_joules,
     )
-    announce(advice.words)
-    open_run(run.run_id).set_tags({"ensemble.trainings_at_a_time": advice.words})
+    announce(advice.reason)
+    open_run(run.run_id).set_tags({"ensemble.trainings_at_a_time": advice.reason})
     return side_by_side(trainings, placement, advice.chosen.count, run.cluster)
 
 

@@ -52,7 +52,7 @@ def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reser
         count, words = decision.trials_at_once, f"{decision.trials_at_once} trials at a time, on {cores} cores."
     elif search.parallel_trials is None and search.is_by_minutes_alone and not is_ranking(request.model):
         advice = trials_at_a_time(decision, cores, 60 * (search.search_minutes or 0.0))
-        count, words = advice.chosen.count, advice.words
+        count, words = advice.chosen.count, advice.reason
     else:
         return request
     open_run(run_id).set_tags({"search.trials_at_a_time": words})

@@ -48,7 +48,7 @@ def test_trainings_are_side_by_side_where_that_is_better(one: float, two: float,
     assert alone.seconds == pytest.approx(4 * 3 * two)
     assert together.seconds == pytest.approx(2 * 3 * one + START_SECONDS)
     assert together.joules == pytest.approx(4 * 3 * 10 * one)
-    assert f"{count} of 4 training runs at a time" in found.words
+    assert f"{count} of 4 training runs at a time" in found.reason
 
 
 def test_what_has_no_room_or_takes_too_much_energy_is_left() -> None:
@@ -69,7 +69,7 @@ def test_without_a_candidate_for_one_training_there_is_nothing_to_compare() -> N
     only_one_thread = decision.model_copy(update={"table": rows})
     found = trainings_at_a_time(only_one_thread, placement, 4, epochs=3, most=2)
     assert (found.chosen.count, found.tried) == (1, ())
-    assert found.words.startswith("One training")
+    assert found.reason.startswith("One training")
 
 
 MINUTES = SHORTEST_SEARCH_SECONDS
@@ -103,7 +103,7 @@ def test_as_many_trials_run_at_a_time_as_train_the_most_in_the_same_minutes(
 ) -> None:
     advice = trials_at_a_time(searched(epoch_seconds), cores, MINUTES)
     assert advice.chosen.count == count
-    assert advice.words.startswith("One trial at a time" if count == 1 else f"{count} trials at a time train")
+    assert advice.reason.startswith("One trial at a time" if count == 1 else f"{count} trials at a time train")
 
 
 def test_trials_that_have_no_room_side_by_side_take_turns() -> None:

@@ -49,8 +49,8 @@ class Reservation:
 def overdue(board: Board) -> list[JobState]:
     """Return the waiting jobs that determine the makespan, the longest first.
 
-    These jobs alone take longer than all current work would take on a perfectly packed cluster, and
-    have waited for a share of that time. Only waiting jobs of the highest priority count.
+    These jobs alone take longer than all current work would take on a perfectly packed cluster, and have waited for a
+    share of that time. Only waiting jobs of the highest priority count.
     """
     if not board.waiting:
         return []

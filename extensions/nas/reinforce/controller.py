@@ -220,7 +220,7 @@ class Controller:
         return next((action for action in actions if self._is_new(action) and self._actions.fits(action)), None)
 
     def _near_the_best(self, generator: np.random.Generator) -> Action | None:
-        """Return a new point that differs from the best one in one factor; None if all are known."""
+        """Return a new point that differs from the best one in one factor; None if all were requested before."""
         best = max(self._tried(), key=lambda point: point.reward).action
         return self._first_new(generator.permutation(np.array(self._actions.neighbours(best))))
 

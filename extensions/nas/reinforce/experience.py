@@ -62,7 +62,7 @@ class History:
 
 
 def is_known(outcome: Outcome) -> bool:
-    """Return True if the outcome has a value for the point."""
+    """Return True if the outcome has a finite loss."""
     return outcome.loss is not None and math.isfinite(outcome.loss)
 
 
@@ -88,7 +88,7 @@ def levels_of(figures: np.ndarray) -> Levels:
 def predicted_reward(
     standardised: np.ndarray, levels: Levels, cost: Cost | None, weight: float = COST_WEIGHT
 ) -> np.ndarray:
-    """Return the reward of predicted figures (points, figures), as spreads of NE above a median point (points)."""
+    """Return the reward of predicted figures (points, figures): the gain over a median point in NE spreads (points)."""
     if cost is None:
         return -standardised[:, 0]
     column = 1 + COSTS.index(cost)

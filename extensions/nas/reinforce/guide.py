@@ -3,9 +3,8 @@
 The pattern is that of Yeung et al., "Hybrid supervised and reinforcement learning for the design and optimization of
 nanophotonic structures" (arXiv 2209.04447): supervised models first, then reinforcement learning from there.
 
-Inverse model: maps a target on a data set to choices that reach it, which initialise a policy.
-
-It has the same architecture as the policy, so that the policy starts as a copy of it.
+The inverse model maps a target on a data set to choices that reach the target. It has the same architecture as the
+policy, so that the policy starts as a copy of the inverse model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -224,8 +223,7 @@ class Guide:
 
         Args:
             with_value: If True, pretrain the value head too; otherwise the first real rewards all differ from the
-                head's
-                values.
+                head's values.
         """
         inverse = InverseModel(self._actions, self._states, self.surrogate, self._cost, seed=self._seed)
         state = inverse.fit(self._known, self._levels, self._features)
@@ -235,7 +233,7 @@ class Guide:
         return inverse.policy, state
 
     def predict(self, actions: np.ndarray) -> np.ndarray:
-        """Predict the rewards of actions (points), as spreads of NE above a median point."""
+        """Predict the rewards of actions (points): the gain over a median point in NE spreads."""
         figures, _ = self.surrogate.predict(self._features, actions)
         return predicted_reward(figures, self._levels, self._cost)
 

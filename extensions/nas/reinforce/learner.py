@@ -190,8 +190,7 @@ class Learner:
         PPO would use the probabilities at the time of each choice, but then choices that have left the clip range would
         be ignored. Where an evaluation is a training run, that wastes data. On 96 synthetic tables of 256 points, the
         probabilities at choice time need 40.7 evaluations to the goal, the present probabilities 36.3 (difference 4.4,
-        standard error 1.7;
-        random search 104).
+        standard error 1.7; random search 104).
         """
         actions = np.array([point.action for point in tried])
         returns = standardised(tried)

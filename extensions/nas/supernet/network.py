@@ -107,7 +107,7 @@ class SuperMlp(nn.Module):
 
 
 def mixed(candidates: Sequence[Tensor], mask: Tensor) -> Tensor:
-    """Return the sum of `[batch, width]` candidates weighted by `[batch, candidates]`; a single one without weight."""
+    """Return the sum of `[batch, width]` candidates weighted by `[batch, candidates]`; a single candidate unchanged."""
     if len(candidates) == 1:
         return candidates[0]
     mixed = candidates[0] * mask[:, :1]

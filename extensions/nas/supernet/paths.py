@@ -2,10 +2,9 @@
 
 After each layer the activations have one of several widths. These are the widths of the layer and, if it may be
 omitted, the widths before it. `INPUT` is the MLP's own input, as long as all layers are omitted. Every width after
-every layer has a
-choice: the width before it from which this layer computes it, or `SKIP` if it is passed on unchanged. A last choice
-selects the width that the output layer reads. An architecture is one path, read from the output backwards, as in DNAS
-(arXiv 2110.14812). For two layers (32, 64) and (32, 64, 0), where 0 omits the layer:
+every layer has a choice: the width before it from which this layer computes it, or `SKIP` if it is passed on unchanged.
+A last choice selects the width that the output layer reads. An architecture is one path, read from the output
+backwards, as in DNAS (arXiv 2110.14812). For two layers (32, 64) and (32, 64, 0), where 0 omits the layer:
 
     INPUT -> 32 -> 32 -> output        mlp_0_32, mlp_0_64    from INPUT
           -> 64 -> 64 ->               mlp_1_32, mlp_1_64    from 32 or 64, or SKIP

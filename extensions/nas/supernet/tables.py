@@ -3,9 +3,8 @@
 All widths share one table of the largest width, truncated and padded with zeros, like the channels of FBNetV2 (Wan et
 al., CVPR 2020, arXiv 2004.05565). A narrow table thus learns from the same samples as a wide one, and the gradient of a
 truncated row affects its first columns only. Candidate numbers of rows share nothing: each has its own table, indexed
-modulo its
-rows, because ids that collide in one table do not collide in another. This costs little more memory than the largest
-table.
+modulo its rows, because ids that collide in one table do not collide in another. This costs little more memory than the
+largest table.
 """
 
 from collections.abc import Sequence
