@@ -151,11 +151,11 @@ class Cluster(Finite):
             raise ValueError("it has no machines")
         names = [machine.name for machine in self.machines]
         if twice := next((name for name in names if names.count(name) > 1), None):
-            raise ValueError(f"two machines of the cluster are called {twice!r}")
+            raise ValueError(f"two machines of the cluster are called {twice!r}: give each its own name")
         if unknown := {outage.machine for outage in self.outages} - set(names):
-            raise ValueError(f"an outage names the unknown machine {min(unknown)!r}")
+            raise ValueError(f"an outage names the unknown machine {min(unknown)!r}: name a machine of the cluster")
         if unknown := {slowdown.machine for slowdown in self.slowdowns} - set(names):
-            raise ValueError(f"a slowdown names the unknown machine {min(unknown)!r}")
+            raise ValueError(f"a slowdown names the unknown machine {min(unknown)!r}: name a machine of the cluster")
         boxes: dict[str, Machine] = {}
         for machine in self.machines:
             other = boxes.setdefault(machine.box, machine)

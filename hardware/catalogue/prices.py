@@ -126,9 +126,13 @@ def skypilot_prices(prices: SkyPilotPrices) -> dict[str, float]:
                 if price > 0:
                     found[rows[name]] = min(price, found.get(rows[name], price))
     except OSError as error:
-        raise RequestError(f"SkyPilot's prices {prices.file} cannot be read ({error.strerror}).") from error
+        raise RequestError(
+            f"SkyPilot's prices {prices.file} cannot be read ({error.strerror}): give a vms.csv file of its catalogue."
+        ) from error
     except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
-        raise RequestError(f"SkyPilot's prices {prices.file} lack a column or a number ({error}).") from error
+        raise RequestError(
+            f"SkyPilot's prices {prices.file} lack a column or a number ({error}): give a vms.csv of its catalogue."
+        ) from error
     return found
 
 

@@ -171,7 +171,7 @@ class Catalogue(Frozen):
         named += [(row.name, row.price_source) for row in self.accelerators if row.price_source is not None]
         unknown = sorted({title for title, source in named if source not in self.sources})
         if unknown:
-            raise ValueError(f"catalogue rows that name no known source: {unknown}")
+            raise ValueError(f"catalogue rows that name no known source: {unknown}; add the source to `sources`")
         return self
 
     @model_validator(mode="after")

@@ -132,7 +132,7 @@ def _misses(row: Assessment) -> str:
 
 
 def _sureness(best: Assessment, loser: Assessment, weights: Weights) -> str:
-    """Describe in words how certain the order of two candidates is, if too few past runs support a probability."""
+    """Describe as text how certain the order of two candidates is, if too few past runs support a probability."""
     if _mixes_energies(best, loser, weights):
         return "the certainty is unknown, because power is measured for one and estimated for the other"
     spreads = [candidate.prediction.step_seconds_spread for candidate in (best.candidate, loser.candidate)]

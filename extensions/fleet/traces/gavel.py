@@ -93,7 +93,9 @@ def read_gavel(path: Path) -> list[Job]:
             apart,
         )
         if work is None:
-            raise DataError(f"line {line} of {path}: job_type is {fields[0]!r}, which {table.name} does not know")
+            raise DataError(
+                f"line {line} of {path}: job_type is {fields[0]!r}, for which {table.name} has no throughput"
+            )
         jobs.append(
             Job(
                 name=f"job-{line}",
