@@ -109,7 +109,7 @@ class Reservation:
         return len(self._locks.get(CPU, ()))
 
     def of(self, profiles: Sequence[HardwareProfile]) -> list[HardwareProfile]:
-        """Return the profiles of reserved accelerators; the CPU's profile has the remaining cores and memory."""
+        """Return the profiles of reserved accelerators; that of the CPU has only the reserved cores and free memory."""
         return [self._left_of(profile) for profile in profiles if profile.accelerator.name in self._locks]
 
     def keep(
@@ -268,7 +268,8 @@ def reserve(
         holder: Name shown to waiting jobs.
         patience_seconds: Longest wait, after which the block runs without a reservation; None waits without limit.
         report: Called with each message about the wait; if omitted, `say`.
-        accept: Decides whether the free part is enough if not everything is free; None requires all of it.
+        accept: Called if only some of the accelerators are free, with their reservation; returns True to start with
+            them. None waits for all.
         priority: Priority in the queue.
     """
     report = report or say

@@ -318,7 +318,7 @@ def _score_of_one(row: Assessment, weights: Weights) -> float:
 
 
 def _power(weights: Weights) -> float:
-    """Return the power with which the objective grows with time at one placement."""
+    """Return the exponent of time in the objective at one placement."""
     return 1.0 if len(weights.used) == 1 else sum(weights.used.values())
 
 

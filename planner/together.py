@@ -87,7 +87,7 @@ def trainings_at_a_time(
 
 
 def trials_at_a_time(decision: Decision, cores: int, seconds: float) -> Advice:
-    """Choose how many trials of a time-limited search run in parallel on a CPU: the number that trains the most.
+    """Choose how many trials of a time-limited search run in parallel on a CPU, to train the most epochs in its time.
 
     Each trial has as many threads as the placement, or its share of the cores if that is smaller.
 

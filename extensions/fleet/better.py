@@ -95,11 +95,11 @@ class DeviceUpgrade:
     """`ComputeTarget` for one training job at a time, which moves when better accelerators become free.
 
     Args:
-        held: Leases of the training; updated when it moves.
+        reservation: Reservation of the current placement; a move exchanges it.
         estimate: Function that returns the predicted times of all placements of this machine, as if all were free.
     """
 
-    held: Reservation
+    reservation: Reservation
     estimate: Callable[[], Decision]
     _now: Placement | None = None
     _progress: TrainingProgress | None = None
@@ -138,7 +138,7 @@ class DeviceUpgrade:
         assert self._progress is not None, "it was chosen"
         seconds = self._progress.seconds_left * row.hours / was.hours
         until = datetime.now(UTC) + timedelta(seconds=seconds)
-        if not self.held.exchange(after, row.candidate.prediction.memory_bytes, until):
+        if not self.reservation.exchange(after, row.candidate.prediction.memory_bytes, until):
             return False
         announce(f"{after.label} is free: the training at {here.label} continues there, from its checkpoint.")
         self._now = after

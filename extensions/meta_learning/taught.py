@@ -35,7 +35,7 @@ class Taught:
 
 
 def is_taught(context: SearchContext) -> bool:
-    """Return True if past studies have points in this space, but none is so similar that its best points are used."""
+    """Return True if past studies have points in this space, but no study is similar enough to try its best points."""
     if not context.past or near(context.past):
         return False
     domain, points = Domain.of(context.space), {}

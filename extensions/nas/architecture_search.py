@@ -48,9 +48,9 @@ class SupernetSchedule:
     """Training schedule of a super-net.
 
     Attributes:
-        most_samples: Most rows of both parts together in a pass; on larger logs each pass takes other rows. A mixture
-            costs several times as much as a single architecture, so passes over a large log would take longer than all
-            trials.
+        most_samples: Most rows for weights and theta together in a pass; on larger logs each pass takes other rows. A
+            mixture costs several times as much as a single architecture, so passes over a large log would take longer
+            than all trials.
         warmup_epochs: Passes of the weights alone before theta begins to learn.
         rounds: Number of rounds, each with a pass of the weights and one of theta.
         first_temperature: Temperature of the masks in the warm-up and the first round.
@@ -109,7 +109,7 @@ class Learned:
     """Result of learning theta at one weight of the cost.
 
     Attributes:
-        weight: Weight of the cost: NE that equals a factor e of cost.
+        weight: Weight of the cost: increase of NE that is worth a cost lower by a factor e.
         theta: Logits of each choice.
         rounds: One report per round; an early stop may have interrupted the last round's pass of theta.
         stop_reason: Reason of an early stop; None otherwise.
@@ -186,7 +186,7 @@ class SupernetTraining:
         """Continue to train weights and theta in turn.
 
         Args:
-            weight: Weight of the cost: NE that equals a factor e of cost.
+            weight: Weight of the cost: increase of NE that is worth a cost lower by a factor e.
             costs: Costs of the architectures; None to ignore costs.
             rounds: Number of rounds; None for the schedule's.
             theta_alone: If True, the weights are frozen.

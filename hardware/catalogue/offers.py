@@ -33,7 +33,7 @@ class ReachedShares:
         matmul: Share of the arithmetic of a large product on vector units, and on all units of a processor.
         matrix_unit: Share of the arithmetic of a large product on the matrix units of a GPU, in TF32 or bf16.
         copy: Share of the memory's bandwidth in a large copy.
-        gather: Share of the memory's bandwidth in payload of random 64-byte rows.
+        gather: Share of the memory's bandwidth when random 64-byte rows are read; only bytes of rows count.
         origin: Origin of the shares, as text.
     """
 

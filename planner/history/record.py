@@ -25,7 +25,7 @@ class FlowNotes:
         auc: Validation AUC of the result; None before it is known, and for ranking models.
         ne: Validation NE of the result; None before it is known, and for ranking models.
         stop_reason: Limit that ended a training run; None if no limit did.
-        beside: Names of training runs outside of the decision.
+        beside: Names of training runs that the decision does not predict; the measured totals leave them out.
         pair: Trial that explored a placement; None if there is none.
     """
 

@@ -141,7 +141,7 @@ def sensitivity(state: JobState) -> float:
 
 
 def worst_sensitivity(state: JobState, board: Board) -> float:
-    """Return the predicted ratio if the job were spread over the network; lower is more sensitive, 1 is insensitive."""
+    """Return the predicted `sensitivity` of a job spread over the network: 1 is insensitive, less is sensitive."""
     if state.ideal is None or state.held == 1:
         return 1.0
     wide = state.ideal._replace(level=2, slowdown=board.cluster.network.congestion)

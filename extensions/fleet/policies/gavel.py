@@ -46,8 +46,8 @@ def min_makespan(
 def _largest_least(gains: np.ndarray, demand: np.ndarray, capacity: np.ndarray, rates: np.ndarray) -> Shares:
     """Return shares that maximise the least gain and, among these, the sum of gains.
 
-    The second program makes the result nearly unique: with the first alone, unneeded time would be assigned
-    arbitrarily.
+    A first linear program maximises the least gain. A second one maximises the sum at that least gain, because the
+    first alone assigns unneeded time arbitrarily.
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array, hstack, vstack
@@ -87,7 +87,7 @@ NEVER_RUN = 1e9  # priority per share of a job that has not run yet
 
 
 class Gavel:
-    """Policy that runs in each round the jobs that are furthest behind their shares; the rest goes to other jobs.
+    """Policy that runs in each round the jobs furthest behind their shares; other jobs get the remaining accelerators.
 
     Args:
         name: See `Policy.name`.
@@ -180,7 +180,7 @@ class Gavel:
 
 
 class GavelFifo:
-    """First come, first served, each job on its fastest free type; repeated in each round, so that jobs move up."""
+    """First come, first served on the fastest free type; repeated in each round, so that jobs move to faster types."""
 
     name = "gavel-fifo-perf"
     round_seconds: float | None = ROUND_SECONDS
