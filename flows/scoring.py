@@ -25,7 +25,7 @@ def predict(model: str = "", data: str = "", keep: str = "", top: int | None = N
         model: Registered model: NAME (champion), NAME@ALIAS or NAME/VERSION; if omitted, the only one.
         data: Rows to score (CSV, Parquet or Criteo): file, folder, glob or comma-separated list.
         keep: Columns of the files to put before the scores, separated by commas.
-        top: For ranking models: best items per user to write, as many.
+        top: For ranking models: number of best items to write per user.
 
     Returns:
         File of the scores.

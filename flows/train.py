@@ -59,7 +59,7 @@ PROBES_SHARE = 0.1  # largest share of a limited command's remaining time for me
 
 
 class TrainSummary(TrainingOutcome):
-    """Outcome of a recipe in one training run.
+    """Outcome of one training run.
 
     Attributes:
         data_name: Name of the data set.
@@ -228,7 +228,7 @@ def _train_held(job: _Job) -> TrainSummary:
 
 
 def _train_tracked(job: _Job, held: Reservation, better: ComputeTarget | None) -> TrainSummary:
-    """Run the steps of the tracked part, in a new tree of MLflow runs or the tree of an interrupted attempt."""
+    """Run the steps that are logged to MLflow, in a new tree of runs or that of an interrupted attempt."""
     dataset, state, clock = job.dataset, job.state, job.clock
     with ExitStack() as stack:
         with clock.step("track"):

@@ -93,7 +93,7 @@ def _tune_tracked(
     *,
     clock: RunClock,
 ) -> TuneResult:
-    """Run the steps of the tracked part, in a new tree of MLflow runs or the tree of an interrupted attempt."""
+    """Run the steps that are logged to MLflow, in a new tree of runs or that of an interrupted attempt."""
     with (
         tracked_run(request, dataset, state, kind="tune") as run_id,
         spending(state, clock) as spent,

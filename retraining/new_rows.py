@@ -12,7 +12,7 @@ import polars as pl
 
 from shunter.errors import DamagedFileError, DataError, UnsupportedError
 from shunter.flows.command.options import build
-from shunter.flows.python.frames import kept_frame
+from shunter.flows.python.frames import store_frame
 from shunter.flows.python.session import run
 from shunter.ingestion.encoding import columns as read
 from shunter.ingestion.encoding.columns import check_columns
@@ -50,7 +50,7 @@ def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[st
     folder = Settings().frames_directory / "days" / model
     days = days_of(rows[schema.time], schema)
     for day in (found := days.drop_nulls().unique().sort()):
-        file = kept_frame(rows.filter(days == day))
+        file = store_frame(rows.filter(days == day))
         target = folder / day.isoformat() / f"{file.parent.name}.parquet"
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(file, target)

@@ -58,7 +58,7 @@ class PatientCaller:
             return
         self._has_said = True
         sentence = (
-            f"The tracking store {tracking_address()} does not take {self._what} yet "
+            f"The tracking store {tracking_address()} does not accept {self._what} yet "
             f"({without_secrets(first_line(error))[:200]}): retrying, for "
             f"{self._patience_seconds:.0f} seconds at most."
         )

@@ -21,9 +21,9 @@ app = typer.Typer(
 )
 
 
-def show_version(asked: bool) -> None:
+def show_version(is_requested: bool) -> None:
     """Print the version and exit."""
-    if asked:
+    if is_requested:
         from importlib.metadata import version
 
         typer.echo(f"shunter {version('shunter')}")

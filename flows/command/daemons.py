@@ -206,7 +206,7 @@ def _lock_file(name: str) -> Path:
 
 
 def _key(login: str) -> str:
-    """Return a digest of versions, login, settings and limits, which must be equal for server and command."""
+    """Return a digest of versions, login, Prefect's settings and resource limits, equal for server and command."""
     limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
     own = {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
     own = {name: value for name, value in own.items() if not name.endswith(("API_URL", "AUTH_STRING"))}

@@ -15,7 +15,7 @@ def doctor(
 ) -> None:
     """Check files and runs of Shunter's home and repair them.
 
-    The exit code is 1 if something is left to do.
+    The exit code is 1 if a problem remains.
     """
     with one_sentence_errors(as_json=as_json):
         from shunter.flows.command.daemons import stop_idle_servers

@@ -110,7 +110,7 @@ def tune(**options: Any) -> None:
 
 
 def _keep_end(summary: "TrainSummary") -> None:
-    """Log the seconds from the last step of the flow until now, which later runs reserve within their limits."""
+    """Log the seconds since the last step of the flow; time-limited later runs reserve as many for their end."""
     from shunter.tasks.step_clock import END
     from shunter.tracking.convention import STEP_SECONDS
     from shunter.tracking.runs import open_run
@@ -223,7 +223,7 @@ def rollback(
 ) -> None:
     """Restore the former champion.
 
-    Run it again for the champion before that one; --to promotes any version.
+    A second rollback restores the champion before that one; --to promotes any version.
     """
     with one_sentence_errors():
         ensure_home()

@@ -43,16 +43,16 @@ def panel(name: str, title: str | None) -> str:
     return (PANELS.get(name) or title or OPTIONS).removeprefix(ADVANCED).capitalize()
 
 
-def show_all(context: typer.Context, asked: bool) -> None:
+def show_all(context: typer.Context, is_requested: bool) -> None:
     """Print the complete help of a command and exit."""
-    if asked:
+    if is_requested:
         context.meta[ALL] = True
         typer.echo(context.get_help())
         raise typer.Exit
 
 
 def write_options(command: Any, context: Any, formatter: Any) -> None:
-    """Write the options of a command in panels; without `--help-all`, only the common options of many."""
+    """Write the options of a command in panels; of a long list, only the common options without `--help-all`."""
     shows_all = context.meta.get(ALL, False)
     rows = [(one, one.get_help_record(context)) for one in command.get_params(context) if one.name != "help_all"]
     is_short = len(rows) <= FEW

@@ -63,7 +63,7 @@ def _figures(metrics: Any) -> dict[str, Any]:
 
 
 def _predicted(decision: Decision) -> dict[str, Any]:
-    """Return the predicted seconds and joules of search and training; the interval only with its probability."""
+    """Return the predicted seconds and joules of the job; without an interval if a limit shortens the job."""
     chosen = decision.chosen
     interval = chosen.hours_interval if chosen.time_level is not None and not decision.shortened_by else None
     return {

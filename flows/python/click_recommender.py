@@ -69,8 +69,8 @@ class ClickRecommender(Recommender[Scorer]):
         rows = pl.DataFrame({name: pl.Series([None] * len(values), dtype=pl.String) for name in encoder.columns})
         rows = rows.with_columns(values)
         encoded = encoder.encode_table(dict(zip(rows.columns, rows, strict=True)), rows.height)
-        place = [one.name for one in self._scorer.model.features.categorical].index(field.name)
-        return np.concatenate([self._vectors(encoded, member, place) for member in self._members], axis=1)
+        position = [one.name for one in self._scorer.model.features.categorical].index(field.name)
+        return np.concatenate([self._vectors(encoded, member, position) for member in self._members], axis=1)
 
     def evaluate(self, frame: Any, *, schema: Any = None, seen: Any = None) -> pd.DataFrame:
         """Return the quality on labelled rows, one row of metrics for each label."""
@@ -79,7 +79,7 @@ class ClickRecommender(Recommender[Scorer]):
         if schema is None:
             found = self._training_source("evaluate", "give the labels as `schema`").schema
         else:
-            found = read_schema(frames.kept_schema(schema), Schema)
+            found = read_schema(frames.schema_path(schema), Schema)
         number = self._scorer.model.features.number
         labelled = with_labels(frames.polars_of(frame), found if number is None else numbered(found, number.loss))
         self._scorer.encoder.check_columns(labelled.rows.columns)
@@ -121,13 +121,13 @@ class ClickRecommender(Recommender[Scorer]):
         return np.concatenate(found)
 
     @torch.no_grad()
-    def _vectors(self, rows: "EncodedRows", member: Any, place: int) -> np.ndarray:
-        """Return the vectors that a member looks up for a field, float32 `[rows, width]`."""
+    def _vectors(self, rows: "EncodedRows", member: Any, position: int) -> np.ndarray:
+        """Return the vectors that a member looks up for the field at a position, float32 `[rows, width]`."""
         found = []
         cuts = [*range(0, len(rows), ROWS_AT_ONCE), len(rows)]
         fields = member.features.categorical
         for cut in pairwise(cuts):
             looked_up = member.layer_inputs(*self._scorer.batch(rows.part(*cut)).inputs)[1]
             widths = [1 if looked_up.shape[1] == len(fields) else field.length or 1 for field in fields]
-            found.append(looked_up[:, sum(widths[:place])].float().numpy())
+            found.append(looked_up[:, sum(widths[:position])].float().numpy())
         return np.concatenate(found)

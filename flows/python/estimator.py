@@ -19,16 +19,15 @@ if TYPE_CHECKING:
 class Estimator(ClassifierMixin, BaseEstimator):
     """Estimator of scikit-learn whose `fit` is `shunter.train`, for `clone`, `cross_val_score` and pipelines.
 
-    It is a classifier, or a regressor if the label is a number by the option `loss` or by the schema.
-
-    Each `fit` is a whole training run: it is limited, tracked and registered as any other.
+    The estimator is a regressor if the option `loss` or the schema makes the label a number, otherwise a classifier.
+    Each `fit` is a whole training run with limits, tracking and registration.
 
     Args:
-        schema: Roles of the columns, see `shunter.train`; its label names the values that `fit` is given.
+        schema: Roles of the columns, see `shunter.train`; `y` of `fit` becomes the column of the label.
         options: Options of the training, such as `{"trials": 1, "max_hours": 0.1}`.
 
     Attributes:
-        training_: The training.
+        training_: Finished training run.
         classes_: The labels 0 and 1 of a classifier.
 
     Examples:
@@ -46,7 +45,7 @@ class Estimator(ClassifierMixin, BaseEstimator):
         from shunter.flows.python.functions import train
         from shunter.ingestion.schema import Schema, read_schema
 
-        label = read_schema(frames.kept_schema(self.schema), Schema).label.column
+        label = read_schema(frames.schema_path(self.schema), Schema).label.column
         log = frames.polars_of(X).with_columns(frames.series_of(label, y))
         self.training_: Training = train(log, self.schema, **(self.options or {}))
         if not self._is_regressor:
@@ -74,7 +73,7 @@ class Estimator(ClassifierMixin, BaseEstimator):
         return self.classes_[is_positive.astype(int)]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # noqa: N803
-        """Return the accuracy, or of predicted numbers the share of the label's variance that they explain."""
+        """Return the accuracy of a classifier, or R² (explained share of the label's variance) of a regressor."""
         metric = r2_score if self._is_regressor else accuracy_score
         return float(metric(y, self.predict(X), sample_weight=sample_weight))
 
@@ -94,4 +93,4 @@ class Estimator(ClassifierMixin, BaseEstimator):
             return False
         from shunter.ingestion.schema import Schema, read_schema
 
-        return read_schema(frames.kept_schema(self.schema), Schema).label.loss is not None
+        return read_schema(frames.schema_path(self.schema), Schema).label.loss is not None

@@ -106,7 +106,7 @@ def pandas_of(rows: Any) -> "pd.DataFrame":
     return pd.DataFrame(rows)
 
 
-def kept_frame(frame: Any, name: str = NAME) -> Path:
+def store_frame(frame: Any, name: str = NAME) -> Path:
     """Write a frame to the home as Parquet, unless a file with equal content exists; return the file.
 
     Args:
@@ -128,12 +128,12 @@ def kept_frame(frame: Any, name: str = NAME) -> Path:
         try:
             pa_parquet.write_table(table, path, row_group_size=ROW_GROUP_ROWS, use_dictionary=plain)  # pyright: ignore[reportArgumentType] - a bool or names
         except pa.ArrowException as error:
-            raise ColumnError(_unwritten(table), "the frame", f"cannot be kept ({first_line(error)})") from error
+            raise ColumnError(_unwritten(table), "the frame", f"cannot be stored ({first_line(error)})") from error
 
-    return _kept(f"{name}.parquet", write)
+    return _stored(f"{name}.parquet", write)
 
 
-def kept_schema(schema: Any) -> str:
+def schema_path(schema: Any) -> str:
     """Return the path of a schema that is given as a file, as YAML text, as a mapping, or as a `Schema`.
 
     Raises:
@@ -149,11 +149,11 @@ def kept_schema(schema: Any) -> str:
     if not isinstance(schema, str):
         raise RequestError(f"{type(schema).__name__} is not a schema: give a file, a mapping, or the text of a schema.")
     text = schema
-    return str(_kept("schema.yaml", lambda path: path.write_text(text, encoding="utf-8")))
+    return str(_stored("schema.yaml", lambda path: path.write_text(text, encoding="utf-8")))
 
 
-def _kept(name: str, write: Callable[[Path], object]) -> Path:
-    """Write a file to a folder named by the digest of the content, and return the path."""
+def _stored(name: str, write: Callable[[Path], object]) -> Path:
+    """Write a file to a folder named by the digest of the content; return the path of the file."""
     folder = Settings().frames_directory
     partial = folder / f"{os.getpid()}.{secrets.token_hex(4)}.tmp"
     try:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from shunter.errors import RequestError
 from shunter.flows.command.options import build
-from shunter.flows.python.frames import NAME, is_path, kept_frame, kept_schema, pandas_of
+from shunter.flows.python.frames import NAME, is_path, pandas_of, schema_path, store_frame
 from shunter.flows.python.session import run
 from shunter.flows.python.training import Choice, Search, Training
 from shunter.requests import SelectRequest, TrainRequest
@@ -40,7 +40,7 @@ def train(
 
     Raises:
         RequestError: An option is unknown or out of range, or the options contradict each other.
-        ShunterError: The data or the machine do not allow it.
+        ShunterError: The data or the machine does not permit the training run.
 
     Examples:
         >>> training = shunter.train(log, SCHEMA, trials=1, max_epochs=4, model="dnn", register_as="shop",
@@ -66,7 +66,7 @@ def tune(data: Any = None, schema: Any = None, **options: Any) -> Search:
 
     Raises:
         RequestError: See `train`.
-        ShunterError: The data or the machine do not allow it.
+        ShunterError: The data or the machine does not permit the search.
     """
     return Search(run("shunter.flows.tuning:tune_only", build(TrainRequest, _options(data, schema, options))))
 
@@ -82,7 +82,7 @@ def select(data: Any = None, schema: Any = None, **options: Any) -> Choice:
     Raises:
         RequestError: See `train`.
         InfeasibleError: No placement keeps the limits.
-        ShunterError: The data or the machine do not allow it.
+        ShunterError: The data or the machine does not permit the choice of a placement.
 
     Examples:
         >>> choice = shunter.select(log, SCHEMA, offers="local", probe_seconds=0)
@@ -119,7 +119,7 @@ def check(data: Any, schema: Any = None, *, format: str | None = None, where: st
     """
     from shunter.ingestion.check import check as check_files
 
-    return check_files(_path(data), format, None if schema is None else kept_schema(schema), where)
+    return check_files(_path(data), format, None if schema is None else schema_path(schema), where)
 
 
 def history(limit: int = 1_000, *, where: str | None = None, sort: str = "started") -> "pd.DataFrame":
@@ -157,7 +157,7 @@ def _options(data: Any, schema: Any, options: dict[str, Any]) -> dict[str, Any]:
         raise RequestError("The schema is given twice: leave out `schema` or `schema_file`.")
     given = {"data": data, **{part: options.get(part) for part in PARTS}}
     found = {name: _path(rows, _name(name, options)) for name, rows in given.items() if rows is not None}
-    schemas = {} if schema is None else {"schema_file": kept_schema(schema)}
+    schemas = {} if schema is None else {"schema_file": schema_path(schema)}
     return {**options, **found, **schemas}
 
 
@@ -168,4 +168,4 @@ def _name(part: str, options: dict[str, Any]) -> str:
 
 def _path(data: Any, name: str = NAME) -> str:
     """Return the path of a log; a frame is written to the home."""
-    return os.fspath(data) if is_path(data) else str(kept_frame(data, name))
+    return os.fspath(data) if is_path(data) else str(store_frame(data, name))

@@ -54,7 +54,7 @@ class RankingRecommender(Recommender[RankingScorer]):
         if schema is None:
             found = self._training_source("evaluate", "give the label as `schema`").schema
         else:
-            found = read_schema(frames.kept_schema(schema), Schema)
+            found = read_schema(frames.schema_path(schema), Schema)
         rows = frames.polars_of(frame)
         chosen = self._positives(rows, found)
         if seen is None:

@@ -76,7 +76,7 @@ class Recommender(ABC, Generic[AnyScorer]):
             model: `shop` or `shop@champion` for the champion, `shop@ALIAS`, `shop/VERSION`, or a folder; the only
                 registered model if omitted.
             memory: Memory limit of the embedding tables, such as `256MiB`; the rest stays in the file of the weights,
-                with equal scores. If omitted, the needed memory, as far as free.
+                with equal scores. If omitted, the free memory is the limit.
             max_unknown: Largest share of a column's values, 0 to 1, that may be unknown or unreadable.
             increments: Folders of `shunter export --since` that are applied first, in order.
 
@@ -231,10 +231,10 @@ class Recommender(ABC, Generic[AnyScorer]):
             frame: Rows to explain.
 
         Returns:
-            A row for each row, with the columns of the model.
+            One row for each row of `frame`, with the columns of the model.
 
         Raises:
-            UnsupportedError: The model ranks.
+            UnsupportedError: The model is a ranking model.
             DataError: A column is missing.
         """
 
@@ -265,7 +265,7 @@ class Recommender(ABC, Generic[AnyScorer]):
         asked = self._request
         if schema is None and (asked is None or asked.source.schema_file is None):
             raise UnsupportedError("update", self.title, "a schema that names the time: give it as `schema`")
-        file = asked.source.schema_file if schema is None and asked else frames.kept_schema(schema)
+        file = asked.source.schema_file if schema is None and asked else frames.schema_path(schema)
         family = {} if asked is None or asked.model == AUTO else {"model": asked.model}
         name = self.title.rpartition("/")[0]
         return UPDATES.load("night")(name, frames.polars_of(rows), file, {**family, **options})

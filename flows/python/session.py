@@ -29,7 +29,7 @@ def run(flow: str, request: Request, **parameters: Any) -> Any:
         parameters: Other parameters of the flow.
 
     Raises:
-        ShunterError: The request, the data or the machine do not allow it.
+        ShunterError: The flow failed, for instance because of the request, the data or the machine.
         KeyboardInterrupt: The run was interrupted; the same call resumes it.
     """
     module, _, name = flow.partition(":")

@@ -15,7 +15,7 @@ from shunter.engine.checkpoint.storage import save_model, write_tensors
 from shunter.engine.data.arrays import write_result
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.profiling.cache import ProfileKey, write_profiles
-from shunter.flows.python.frames import kept_frame
+from shunter.flows.python.frames import store_frame
 from shunter.hardware.devices import power_limit
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.sources.guard import open_to_deployments
@@ -44,7 +44,7 @@ def write_home(prefect: Path) -> None:
     write_checked(settings.operators_directory / "machine.json", json.dumps({"matmul": 0.5}))
     settings.executed_plans.parent.mkdir(parents=True)
     settings.executed_plans.write_text("".join(f"{seal(json.dumps({'key': key}))}\n" for key in ("a", "longer")))
-    kept_frame(pl.DataFrame({"click": [0, 1]}))
+    store_frame(pl.DataFrame({"click": [0, 1]}))
     open_to_deployments([home / "data"])
     write_checked(settings.services_directory / "ports", json.dumps({"prefect": 4200, "mlflow": 5000}))
     write_checked(settings.locks / "cpu-0.json", json.dumps({"name": "a", "pid": 1}))

@@ -11,7 +11,7 @@ import pyarrow.parquet as pa_parquet
 import pytest
 
 from shunter.errors import ColumnError, RequestError
-from shunter.flows.python.frames import is_frame, kept_frame, kept_schema, polars_of
+from shunter.flows.python.frames import is_frame, polars_of, schema_path, store_frame
 from shunter.ingestion.schema import Schema, read_schema
 
 LARGE = 2**60 + 1  # no float64 holds it
@@ -38,17 +38,17 @@ FRAMES = {
 def test_a_frame_is_kept_without_a_loss(kind: str) -> None:
     frame = FRAMES[kind]()
     assert is_frame(frame)
-    read = pa_parquet.read_table(kept_frame(frame)).to_pydict()
+    read = pa_parquet.read_table(store_frame(frame)).to_pydict()
     assert read == {name: values for name, values in COLUMNS.items() if name in read}
     assert len(read) == (3 if kind == "numpy" else 4)
 
 
 def test_the_same_rows_are_kept_once_and_others_beside_them(shunter_home: Path) -> None:
-    first, second = kept_frame(pd.DataFrame(COLUMNS), "shop"), kept_frame(pd.DataFrame(COLUMNS, index=[2, 3]), "shop")
+    first, second = store_frame(pd.DataFrame(COLUMNS), "shop"), store_frame(pd.DataFrame(COLUMNS, index=[2, 3]), "shop")
     assert first == second
     assert first.name == "shop.parquet"
     assert first.parent.parent == shunter_home / "frames"
-    assert kept_frame(pd.DataFrame({"id": [1]})) != first
+    assert store_frame(pd.DataFrame({"id": [1]})) != first
     assert not [*(shunter_home / "frames").glob("*.tmp")]
 
 
@@ -61,15 +61,15 @@ def test_missing_values_stay_missing() -> None:
 def test_what_is_no_frame_is_refused(frame: Any) -> None:
     assert not is_frame(frame)
     with pytest.raises(RequestError):
-        kept_frame(frame)
+        store_frame(frame)
 
 
 def test_a_column_of_several_types_is_named() -> None:
     with pytest.raises(ColumnError) as refused:
-        kept_frame(pd.DataFrame({"price": [1.0, 2.0], "user": ["a", 3]}))
+        store_frame(pd.DataFrame({"price": [1.0, 2.0], "user": ["a", 3]}))
     assert refused.value.column == "user"
     with pytest.raises(RequestError):
-        kept_frame(pd.DataFrame([[1, 2]], columns=["a", "a"]))
+        store_frame(pd.DataFrame([[1, 2]], columns=["a", "a"]))
 
 
 def test_a_schema_is_a_file_a_mapping_text_or_a_schema(tmp_path: Path) -> None:
@@ -77,6 +77,6 @@ def test_a_schema_is_a_file_a_mapping_text_or_a_schema(tmp_path: Path) -> None:
     wanted = read_schema(tmp_path / "schema.yaml", Schema)
     given = [tmp_path / "schema.yaml", str(tmp_path / "schema.yaml"), {"label": "click", "numeric": ["price"]}]
     for schema in (*given, "label: click\nnumeric: [price]\n", wanted):
-        assert read_schema(kept_schema(schema), Schema) == wanted
+        assert read_schema(schema_path(schema), Schema) == wanted
     with pytest.raises(RequestError):
-        kept_schema(3)
+        schema_path(3)

@@ -16,7 +16,7 @@ from shunter.engine.ranking.interactions import read_graph
 from shunter.engine.ranking.storage import StoredRanker, save_ranker
 from shunter.errors import RequestError, UnsupportedError
 from shunter.flows.command.top import best_items_of_file
-from shunter.flows.python.frames import kept_frame, kept_schema
+from shunter.flows.python.frames import schema_path, store_frame
 from shunter.flows.python.recommender import Recommender
 from shunter.ingestion.request import ingest_request
 from shunter.models.graph import VectorRanker, graph_spec
@@ -125,7 +125,7 @@ def test_several_labels_have_a_column_and_a_row_each(folder: Path, monkeypatch: 
     log = shop_log(ROWS).assign(buy=lambda rows: (rows["price"] > 0.5).astype(int))
     log.loc[:9, "buy"] = None  # not every row has the second label
     schema = {**{name: SCHEMA[name] for name in ("numeric", "categorical")}, "labels": ["click", "buy"]}
-    request = TrainRequest(data=str(kept_frame(log, "two")), schema_file=kept_schema(schema))
+    request = TrainRequest(data=str(store_frame(log, "two")), schema_file=schema_path(schema))
     dataset, _ = ingest_request(request)
     spec = model_spec(embedding_dim=4, bottom_widths=(8,), top_widths=(8,))
     save_model(build_model(spec, dataset.features, seed=1).eval(), folder / "two")

@@ -194,7 +194,7 @@ def test_a_store_that_comes_back_gets_the_run_first(
     client.log_params(local, {"model": "dlrm"})
     assert register(local, dataset, tmp_path).version == 1
     check_registered_once(client.real_id(local))
-    assert capsys.readouterr().err.count("does not take the model yet") == 1
+    assert capsys.readouterr().err.count("does not accept the model yet") == 1
 
 
 def test_a_file_that_did_not_arrive_is_sent_again(
