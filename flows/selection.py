@@ -10,7 +10,7 @@ from shunter.engine.probes.measurement import measure
 from shunter.models.names import check_model
 from shunter.planner.decide import Decision
 from shunter.requests import SelectRequest, shown
-from shunter.tasks.accelerators import free
+from shunter.tasks.accelerators import reserve_if_free
 from shunter.tasks.evidence import recorded_run
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
@@ -40,7 +40,7 @@ def choose_placement(request: Annotated[SelectRequest, shown(SelectRequest())] =
         with (
             closing(run_id),
             recorded_run(run_id, "select", request, dataset) as notes,
-            free([] if cluster else profiles) as is_free,
+            reserve_if_free([] if cluster else profiles) as is_free,
         ):
             log_request(run_id, request, "select")
             log_config(run_id, "profiles", profiles)

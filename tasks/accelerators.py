@@ -39,7 +39,7 @@ Estimate = Callable[[], Decision]
 
 
 def installed_move(name: str) -> Any:
-    """Return an implementation of `MOVES`; None if its extension is absent: training runs then keep their placement."""
+    """Return an implementation from the registry `MOVES`; None if its extension is absent, so that no run is moved."""
     return MOVES.load(name) if name in MOVES.names else None
 
 
@@ -158,7 +158,7 @@ def announce(sentence: str) -> None:
 
 
 @contextmanager
-def free(profiles: Sequence[HardwareProfile]) -> Iterator[bool]:
+def reserve_if_free(profiles: Sequence[HardwareProfile]) -> Iterator[bool]:
     """Reserve accelerators for measurements without waiting; yield False if a training run uses one of them."""
     reservation = Reservation()
     used = reservation.take_if_free(wanted(profiles), holder())

@@ -27,7 +27,7 @@ from shunter.tracking.history import read_children
 def record_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:
     """Record the limit that ended a training run, if any.
 
-    The planned end by the minutes of the search is not recorded, and neither is the bound of an exploring trial.
+    An end by `--search-minutes` is planned and not recorded, and neither is the limit of an exploring trial.
     """
     reasons = [one.stop_reason for one in trained if limit_of(one.stop_reason) not in (None, "search")]
     reasons = [reason for reason in reasons if not (notes.pair and reason.is_exploration)]

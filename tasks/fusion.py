@@ -1,4 +1,4 @@
-"""Ensemble of graph models: members are selected on the validation part; stored members are trained on both parts."""
+"""Ensemble of graph models: members are selected on validation; stored members are trained on validation too."""
 
 from collections.abc import Sequence
 from pathlib import Path

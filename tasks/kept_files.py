@@ -32,7 +32,7 @@ class Compared:
 
 
 def compare_frames(root: Path) -> Iterator[Compared]:
-    """Compare rows that were given from Python with the sha256 of which the name of the file or folder is a part."""
+    """Compare stored data frames with the sha256, or its beginning, in the name of their file or folder."""
     for path in sorted(root.rglob("*")):
         expected = path.parent.name if "days" not in path.relative_to(root).parts else path.stem
         if path.is_file() and path.suffix != ".tmp":
@@ -111,7 +111,7 @@ def _weights_named_in(path: Path) -> Iterator[Compared]:
 
 
 def _named_sums(values: Any) -> Iterator[tuple[str, str]]:
-    """Yield file names with their sha256, from every form of record; an empty name means a model's own weights."""
+    """Yield file names with their sha256 from stored JSON of any kind; an empty name means the model's own weights."""
     if isinstance(values, Mapping):
         if isinstance(values.get("sha256"), str):
             yield str(values.get("name", "")), values["sha256"]

@@ -123,30 +123,36 @@ def try_settings(run: RunContext, minutes: Minutes | None = None) -> Tried:
 
 
 def _with_pair(run: RunContext, tried: Tried, ended: Callable[[Tried], StopReason | None]) -> Tried:
-    """Train the best setting at the other placement too, if the run explores; see `shunter.search.study.pair`."""
+    """Train the best setting also at the placement that the run explores, if any; see `shunter.search.study.pair`."""
     pairing, best = run.pairing, tried.best
-    came_to_nothing = best.stop_reason.is_exploration
+    was_stopped = best.stop_reason.is_exploration
     if (
         pairing is None
         or is_solved(best.spec.family)
         or ended(tried)
-        or (pairing.first_seconds is not None and not came_to_nothing)
+        or (pairing.first_seconds is not None and not was_stopped)
     ):
         return tried
     elsewhere = run.at(pairing.placement)
-    bound = None if came_to_nothing else pairing.bound(run.stop.clock, best.train_seconds)
+    bound = None if was_stopped else pairing.bound(run.stop.clock, best.train_seconds)
     purpose = Purpose("trial", "trial-pair", lambda: ended(tried) or (bound() if bound else None))
     job = _job(elsewhere, best.spec, best.hyperparameters, best.schedule)
     with suppress(TrainingError, TooLargeError):
         other = _train(elsewhere, job, purpose)
         tried.trained.append(other)
-        run.notes.pair = _compared(best, other, came_to_nothing=came_to_nothing)
+        run.notes.pair = _compared(best, other, was_stopped=was_stopped)
     return tried
 
 
-def _compared(first: TrainedRanker, second: TrainedRanker, *, came_to_nothing: bool) -> PairedTrial | None:
-    """Return the comparison of the exploring training run with its partner; rankings have no NE."""
-    one, other = (second, first) if came_to_nothing else (first, second)
+def _compared(first: TrainedRanker, second: TrainedRanker, *, was_stopped: bool) -> PairedTrial | None:
+    """Return the comparison of two placements by training runs of one setting; None without epochs or time.
+
+    Args:
+        first: Training run of the search.
+        second: Training run at the other placement.
+        was_stopped: Whether the time limit of the exploration stopped `first`, which then is the exploring run.
+    """
+    one, other = (second, first) if was_stopped else (first, second)
     if not (one.history and other.history and one.train_seconds and other.train_seconds):
         return None
     return PairedTrial(
@@ -190,7 +196,7 @@ def train_rankers(run: RunContext) -> list[RankedBaseline]:
         purpose = Purpose("baseline", family, run.baseline_stop.check)
         BaselineChoice().save(choice_path)
         tried = _try(run, space, len(space.first()), purpose, ended=lambda _: run.baseline_stop.check())
-        found.append(best_again(run, tried, purpose))
+        found.append(retrain_best(run, tried, purpose))
         ends = [one.stop_reason.kind in UNTIMED_ENDS for one in tried.trained]
         if len(ends) == len(space.first()) and all(ends) and found[-1].model is not tried.best:
             keep_ranking(key, found[-1])
@@ -205,9 +211,9 @@ def _key(run: RunContext, space: RankingSpace) -> str:
     return digest_key(run.dataset.fingerprint, space.family, points, schedule, batch_size)
 
 
-def best_again(run: RunContext, tried: Tried, purpose: Purpose, *, is_asked: bool = False) -> RankedBaseline:
-    """Train the best setting of a family again; return it with seconds and joules of all runs of the family."""
-    kept = learn_again(run, tried.best, purpose)
+def retrain_best(run: RunContext, tried: Tried, purpose: Purpose, *, is_asked: bool = False) -> RankedBaseline:
+    """Train the best setting of a family on validation too; return the model with seconds and joules of all runs."""
+    kept = retrain_with_validation(run, tried.best, purpose)
     trained = [*tried.trained, kept] if kept is not tried.best else tried.trained
     joules = [one.energy.joules for one in trained if one.energy.joules is not None]
     return RankedBaseline(
@@ -220,7 +226,7 @@ def best_again(run: RunContext, tried: Tried, purpose: Purpose, *, is_asked: boo
     )
 
 
-def learn_again(run: RunContext, chosen: TrainedRanker, purpose: Purpose) -> TrainedRanker:
+def retrain_with_validation(run: RunContext, chosen: TrainedRanker, purpose: Purpose) -> TrainedRanker:
     """Train the chosen setting again on the training and validation parts together, for the best number of epochs.
 
     The model is already selected, so the interactions of the validation part can be used for training, too. If a limit
@@ -352,10 +358,11 @@ class RankerRecipe(Recipe):
     """Recipe of graph models: search settings, train the best one on validation too, and combine it with baselines."""
 
     def check(self, request: TrainRequest, dataset: Dataset) -> None:
-        """Raise if the data lacks a user, an item or the row order that the model needs, or if memory is too small.
+        """Raise if the data or the memory does not suffice for the model.
 
         Raises:
-            RequestError: The request needs one of these, or the schema names no user and item.
+            RequestError: The schema names no user and item, the data lacks the row order that the model reads, or
+                a model solved in closed form needs more memory.
         """
         super().check(request, dataset)
         sides(dataset)
@@ -379,7 +386,7 @@ class RankerRecipe(Recipe):
             tried = try_settings(run, minutes)
         with clock.step("train"):  # the requested model is trained again like the baselines, even if one is better
             within = run.within(minutes.command_exhausted)
-            asked = best_again(run, tried, Purpose("member", RANKER, within.should_stop), is_asked=True)
+            asked = retrain_best(run, tried, Purpose("member", RANKER, within.should_stop), is_asked=True)
             record_trainings(run.notes, [*tried.trained, *([asked.model] if asked.model is not tried.best else [])])
         training_joules = run.budget.joules_since(joules_before)
         best = best_of([asked.model, *(baseline.model for baseline in baselines)])

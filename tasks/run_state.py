@@ -199,7 +199,7 @@ def end_given_up(folder: Path) -> None:
 
 
 def killed_runs() -> Iterator[tuple[Path, str]]:
-    """Yield state folder and MLflow run of each training and night that was killed, and that MLflow shows as running.
+    """Yield state folder and MLflow run of killed training and nightly runs that MLflow still shows as running.
 
     Runs of a store that cannot be read are left out.
     """

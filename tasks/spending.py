@@ -149,7 +149,7 @@ def require_room(budget: Budget) -> None:
 
 
 def affordable_cost(limit: float | None, pricing: Pricing) -> float | None:
-    """Return the largest cost by exact time for which the bill in whole units of time keeps the limit."""
+    """Return the largest cost of the exact time whose bill, in whole billing units, stays within the limit."""
     if limit is None or pricing.price_per_hour is None:
         return limit
     return affordable_seconds(limit, pricing.price_per_hour, pricing.billing) * pricing.price_per_hour / 3600
@@ -160,8 +160,8 @@ def charged(request: Asked, decision: Decision | None = None) -> Asked:
 
     Args:
         request: Request of the run.
-        decision: Decision on the placement; before it, the most expensive accelerator of this machine counts, to keep a
-            cost limit.
+        decision: Decision on the placement. None, before the choice, uses the price of this machine's most expensive
+            accelerator, so that a cost limit is kept.
 
     Raises:
         RequestError: The file of prices cannot be read, or lacks a price that a limit needs.
@@ -188,13 +188,12 @@ def spending(
 ) -> Iterator[Spending]:
     """Measure time and energy of the block; save them for the next attempt if the block fails.
 
-    They are also saved every few seconds, because a killed process cannot save them.
-
-    The energy of an accelerator counts only while this process has reserved it.
+    Both are also saved every few seconds, because a killed process cannot save them. The energy
+    of an accelerator counts only while this process has reserved it.
 
     Args:
         state: Folder of the run.
-        clock: Clock of the command; the block is its `WORK`.
+        clock: Clock of the command, which counts the block as `WORK`.
         cluster: Nodes that train instead of this machine; their reported energy is added to that of this process.
         outside: Energy of this process outside the block; the energy of the block is excluded from it.
     """

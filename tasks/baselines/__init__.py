@@ -78,12 +78,12 @@ class RateComparison:
 
 
 def train_baselines(run: RunContext, ended: ShouldStop | None = None) -> list[TrainedBaseline]:
-    """Train each requested baseline with the data and training loop of the model; return the better of two runs.
+    """Train each requested baseline with the data and training loop of the model, at two learning rates.
 
-    A baseline that an earlier run has trained on the same data, with the same settings and code, is reused. Each other
-    baseline is trained with two learning rates. The second training run is stopped when its validation loss is worse
-    than that of the first run after the same number of samples. A baseline of the model's own family is left out,
-    because the search covers it. Baselines that a limit does not permit are left out, too.
+    The better of the two training runs is the baseline. The second run is stopped when its validation loss is worse
+    than that of the first run after the same number of samples. A baseline that an earlier run has trained on the same
+    data, with the same settings and code, is reused. A baseline of the model's own family is left out, because the
+    search covers it. Baselines that a limit does not permit are left out, too.
 
     Args:
         run: Context of the run.

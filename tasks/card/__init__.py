@@ -53,7 +53,7 @@ def write_card(
 ) -> ModelCard:
     """Write the model card and log it to the run; `describe_version` links it from the registry.
 
-    `notes` are warnings of the training run for the card, one sentence each.
+    `notes` are warnings of the training run, one sentence each; `promise` is the quality that the version guarantees.
     """
     from shunter.reporting.card.facts import gather
 

@@ -14,8 +14,8 @@ from shunter.tracking.history import TrackedRun, read_children, read_runs
 
 STEPS = ("ensemble", "card", "register", "report")  # steps of `shunter.flows.train` after the training of the members
 UNTRAINED = ("select", *STEPS)  # the same with the choice of the placement, before the first training run
-BEGINNING = (START, "ingest", "track")  # steps before them, by which the pace of two runs is compared
-MEASURED = ("profile", "select")  # steps that measure, of which the end has none
+BEGINNING = (START, "ingest", "track")  # first steps, by whose duration the speed of two runs is compared
+MEASURED = ("profile", "select")  # steps that measure, which the end does not include
 LATEST, LOOKED_AT = 3, 50  # number of past runs that count, and number of newest runs to search for them
 # Without a past run, the end is estimated by the time before the first training run, less the measurements. Both grow
 # with the data and with a slower machine. In the six runs of `benchmarks/results/overhead.json`, and in three of `auto`
@@ -29,7 +29,7 @@ TRAINED_SECONDS = TRAINING_METRICS["train_seconds"]
 
 
 def reserve_ending(minutes: Minutes, run: RunContext, clock: StepClock) -> None:
-    """Reserve the last part of a limited command for its end.
+    """Reserve the end of a time-limited command for the steps after its training runs.
 
     Args:
         minutes: Minutes of the command, before the first training run.
@@ -43,10 +43,11 @@ def reserve_ending(minutes: Minutes, run: RunContext, clock: StepClock) -> None:
 def expected_ending(
     dataset: Dataset, request: TrainRequest, clock: StepClock, steps: Sequence[str] = STEPS
 ) -> tuple[float, str]:
-    """Return the expected seconds of the command's end (the longest of the latest similar runs) and their source.
+    """Return the expected seconds of the steps after the training runs, and the source of the estimate.
 
-    The end of a past run is scaled by the pace of this run: the ratio of the durations of both beginnings, at least 1.
-    Without a similar run, the end is assumed to take as long as the beginning without its measurements.
+    The estimate is the longest end of the latest similar runs. The end of a past run is multiplied by the ratio of this
+    run's first steps to those of the past run, at least 1. Without a similar run, the end is assumed to take as long as
+    the time before the first training run, without its measurements.
 
     Args:
         dataset: Data set of the run.
@@ -84,7 +85,7 @@ def _longest(
 
 
 def _pace(now: Mapping[str, float], account: Mapping[str, float]) -> float:
-    """Return the ratio of the durations of this run's and a past run's beginning, at least 1."""
+    """Return the seconds of this run's first steps divided by those of a past run, between 1 and `MOST_PACE`."""
     ours, theirs = (sum(one.get(step, 0.0) for step in BEGINNING) for one in (now, account))
     return min(MOST_PACE, max(1.0, ours / theirs)) if theirs > 0 else 1.0
 

@@ -43,10 +43,10 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
     """Train the best settings to completion; with fewer settings than members, repeat settings with other seeds.
 
     The first training run of a setting has the seed of the search, so that a trial that was trained to its end becomes
-    a member without another training run. The saved training runs are used for further seeds of the best setting, as
-    far as `--search-minutes` leaves time. If no size of the ensemble is requested, further finished trials become
-    members, too, because they need no training. `--parallel-trials` limits the number of parallel training runs; the
-    selector chooses the number.
+    a member without another training run. For each training run saved in this way, the best setting is trained with a
+    further seed, if `--search-minutes` leaves time. If no size of the ensemble is requested, further finished trials
+    become members, too, because they need no training. `--parallel-trials` limits the number of parallel training runs;
+    the selector chooses the number.
 
     With a limit of minutes, only members that are expected to finish in time are trained, and a training run that
     exceeds the limit ends with its best epoch. If that leaves no member, the best setting is trained for at least as
@@ -101,7 +101,7 @@ def trainings_after(request: TrainRequest) -> int:
 
 
 def _past(run: RunContext, minutes: Minutes, setting: Setting) -> RunContext:
-    """Return the run with a later time limit: the minutes end a training run only after the duration of its trial."""
+    """Return the run with a time limit that gives a training run at least the time of its trial."""
     return run.within(time_limit(run.stop.clock, PAST_MINUTES, setting.seconds, minutes.exhausted))
 
 
@@ -159,7 +159,7 @@ def _train_snapshots(run: RunContext, tuned: TuneResult, minutes: Minutes) -> li
 def _member(  # noqa: PLR0917
     run: RunContext, setting: Setting, turn: int, folder: str, name: str, place: ComputeTarget | None = None
 ) -> TrainedModel:
-    """Train a setting with the seed of a turn, or return the model of a trial that has already done so."""
+    """Train a setting with the request's seed plus `turn`, or return the model of a trial with the same seed."""
     job, placement, expected = planned(run, setting, turn)
     directory = run.directory / "members" / folder
     adopted = _adopted(run, setting, job, directory, name) if turn == 0 else read_finished(TrainedModel, directory, job)
@@ -179,7 +179,7 @@ def _member(  # noqa: PLR0917
 
 
 def planned(run: RunContext, setting: Setting, turn: int) -> tuple[ClickJob, Placement, Expectation]:
-    """Return the job of a setting with the seed of a turn, its placement, and its expected duration and cost."""
+    """Return the job of a setting with the request's seed plus `turn`, its placement, expected duration and cost."""
     request, dataset = run.request, run.dataset
     chosen = setting.placement or run.decision.placement
     placement = chosen.model_copy(update={"processes": run.processes})

@@ -102,7 +102,7 @@ def _models_of(version: Version, dataset: Dataset, folder: Path, *, is_mapped: b
 def _trained(  # noqa: PLR0917
     directory: Path, number: str, model: Model, dataset: Dataset, placement: Placement, validation: Metrics
 ) -> TrainedModel:
-    """Return a model of the past as a training result without time and energy."""
+    """Return a member of an earlier champion as a training result without time and energy."""
     return TrainedModel(
         directory=directory,
         name=f"champion-{number}",

@@ -83,7 +83,7 @@ def profile_cluster(cluster: Cluster, processes: int = 1) -> list[HardwareProfil
 
 
 def is_profiled() -> bool:
-    """Return True if a machine was profiled in this home, probably this one."""
+    """Return True if the home has a machine's profile, which is assumed to be that of this machine."""
     return any(Settings().profile_directory.glob("*.json"))
 
 

@@ -106,7 +106,7 @@ class Challenger:
     seed: int
 
     def refusal(self, promote: Promote) -> Refusal | None:
-        """Return why the champion stays; None if there is none, or if the challenger takes its place.
+        """Return why the champion stays; None if there is no champion, or if the challenger takes its place.
 
         Raises:
             TrackingError: The store fails.

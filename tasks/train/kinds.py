@@ -61,7 +61,7 @@ class Kind(ABC):
 
     @abstractmethod
     def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> TrainingJob[Any, Any, Any]:
-        """Return the job for the executor; its choices are made before the first step and kept for later attempts."""
+        """Return the job for the executor, with options that are measured once and reused by later attempts."""
 
     @abstractmethod
     def show(self, report: Any, progress: ProgressLine) -> None:
@@ -81,7 +81,7 @@ class Kind(ABC):
 
 
 class ClickKind(Kind):
-    """Click model: a possible member of an ensemble, whose test part is scored with the others."""
+    """Click model, a possible member of an ensemble; the test part is scored later, once for the whole ensemble."""
 
     job: ClickJob
     trained = TrainedModel

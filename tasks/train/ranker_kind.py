@@ -27,7 +27,7 @@ from shunter.tracking.runs import Run
 
 
 class RankerKind(Kind):
-    """Graph model: trained alone, and scored on the test part only if it is described by a model card."""
+    """Graph model, whose test part is scored only when its model card is written."""
 
     job: TrainingJob[Dataset, GraphSpec, RankingHyperparameters]
     trained = TrainedRanker

@@ -36,8 +36,8 @@ def observer_of(dataset: Dataset, profiles: Sequence[HardwareProfile], request: 
 def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reservation, run_id: str) -> TrainRequest:
     """Return the request with the best number of parallel trials, unless the request sets the number.
 
-    A search with a number of trials as its budget follows the decision. Beside an exploration, whose times are
-    compared, one trial runs at a time.
+    If a number of trials limits the search, the decision states the number of parallel trials; an exploration runs one
+    trial at a time, because it compares times.
 
     Args:
         request: Request of the run.

@@ -30,7 +30,7 @@ from shunter.search.minutes import Minutes
 from shunter.settings import Settings
 from shunter.tasks import fusion, rankers
 from shunter.tasks.fusion import fuse
-from shunter.tasks.rankers import Purpose, best_again, best_of, learn_again, train_rankers, try_settings
+from shunter.tasks.rankers import Purpose, best_of, retrain_best, retrain_with_validation, train_rankers, try_settings
 from shunter.tasks.train import train_model
 from tests.engine.ranking.data import write_clicks
 from tests.engine.reasons import ENOUGH, HandClock
@@ -154,7 +154,7 @@ def test_a_limit_that_is_used_up_leaves_the_first_setting_as_it_is(
     tried = try_settings(run)
     assert trained == ["trial-0"]
     assert tried.stop_reason == ENOUGH
-    assert learn_again(run, tried.best, Purpose("member", "ranker", run.should_stop)) is tried.best
+    assert retrain_with_validation(run, tried.best, Purpose("member", "ranker", run.should_stop)) is tried.best
     assert train_rankers(run) == []
 
 
@@ -181,7 +181,7 @@ def test_a_trained_model_goes_on_for_as_many_epochs_as_were_best(
 ) -> None:
     run = run_of(dataset, tmp_path, model="lightgcn", trials=1, set=["embedding_dim=8"])
     best = try_settings(run).best
-    again = learn_again(run, best, Purpose("member", "ranker", run.should_stop))
+    again = retrain_with_validation(run, best, Purpose("member", "ranker", run.should_stop))
     assert (len(again.history), again.validation) == (best.best_epoch, best.validation)
     assert again.directory.name == "ranker-whole"
 
@@ -191,7 +191,7 @@ def test_what_was_asked_for_is_learned_again_and_set_beside_a_baseline_that_is_a
 ) -> None:
     run = run_of(dataset, tmp_path, model="lightgcn", trials=1, set=["embedding_dim=8"], baselines="ease")
     purpose = Purpose("member", "ranker", run.should_stop)
-    asked = best_again(run, try_settings(run), purpose, is_asked=True)
+    asked = retrain_best(run, try_settings(run), purpose, is_asked=True)
     assert trained == ["trial-0", "ranker-whole"]
     (ease,) = train_rankers(run)
     others = [evaluate_on_test(dataset, one.model)[1].figures for one in (ease, asked)]
