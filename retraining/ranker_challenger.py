@@ -37,7 +37,7 @@ from shunter.tracking.convention import data_params
 from shunter.tracking.evidence import data_key
 from shunter.tracking.ranking import ranking_metrics
 from shunter.tracking.registry.ranker_comparison import RankingComparison
-from shunter.tracking.registry.ranker_origins import RankerOrigin, RankerOrigins, origins_of, tags_again
+from shunter.tracking.registry.ranker_origins import RankerOrigin, RankerOrigins, challenger_tags, origins_of
 from shunter.tracking.runs import open_run
 
 
@@ -93,7 +93,7 @@ def challenge_ranker(context: NightlyContext, champion: Champion) -> NightlyResu
         challenger.directory,
         request.registered_name,
         metrics={name: float(value) for name, value in ranking_metrics(challenger.test, "test").items()},
-        tags={**version_tags(sorted({*champion.learned, *plan.training}), None), **tags_again(origins)},
+        tags={**version_tags(sorted({*champion.learned, *plan.training}), None), **challenger_tags(origins)},
     )
     overtaken = "" if judgement.is_better else " The champion ranks no better than the items' popularity any more."
     reason = f"Version {registered.version} replaces version {number}: {judgement.explain()}{overtaken}"

@@ -17,7 +17,7 @@ from shunter.registry import Entry, Registry
 from shunter.settings import Settings
 from shunter.tasks.kept_files import Compared, compare_files, compare_frames
 from shunter.tasks.run_state import killed_runs
-from shunter.tracking.registry.model_keys import check_model_key, kept_key_fault, kept_keys, record_of
+from shunter.tracking.registry.model_keys import check_model_key, record_of, stored_key_fault, stored_keys
 from shunter.tracking.registry.signing import faults_of_models
 from shunter.tracking.runs import INTERRUPTED, finish
 
@@ -148,7 +148,7 @@ def parts(settings: Settings) -> list[Part]:
         ),
         Part("model key", settings.model_key_path, _key, advice="Restore the key from a backup."),
         Part("record of the key", record_of(settings.model_key_path)),
-        *(Part("kept key", path, _kept_key, advice="Restore the key from a backup.") for path in kept_keys()),
+        *(Part("kept key", path, _kept_key, advice="Restore the key from a backup.") for path in stored_keys()),
         Part(
             "registered models",
             settings.tracking_root / "artifacts" / "models",
@@ -220,7 +220,7 @@ def _databases(root: Path) -> Iterator[Compared]:
 
 
 def _kept_key(path: Path) -> Iterator[Compared]:
-    yield Compared(path, fault=kept_key_fault(path))
+    yield Compared(path, fault=stored_key_fault(path))
 
 
 def _key(path: Path) -> Iterator[Compared]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shunter.masked_console import Console
 from shunter.secrets import without_secrets
 from shunter.tracking import entries
-from shunter.tracking.entries import Point, hand_over, or_away
+from shunter.tracking.entries import Point, call_store, hand_over
 from shunter.tracking.loggers import OPEN_LOGGERS
 from shunter.tracking.outbox import LOCAL, Delivery, Entry, Outbox, StoreAwayError, WriteFailedError
 
@@ -110,7 +110,7 @@ class TrackingClient:
         if self._outbox.is_empty:
             try:
                 real = self.real_id(run_id)
-                or_away(self.mlflow, lambda: self.mlflow.log_table(real, dict(data), artifact_file))
+                call_store(self.mlflow, lambda: self.mlflow.log_table(real, dict(data), artifact_file))
                 return
             except StoreAwayError as error:
                 self._report(error)
@@ -132,7 +132,7 @@ class TrackingClient:
         if real.startswith(LOCAL):
             return []
         try:
-            return or_away(self.mlflow, lambda: self.mlflow.list_artifacts(real, folder))
+            return call_store(self.mlflow, lambda: self.mlflow.list_artifacts(real, folder))
         except StoreAwayError:
             return []
 
@@ -153,7 +153,7 @@ class TrackingClient:
         self._try_again()
 
     def _direct(self, entry: Entry) -> str | None:
-        return self._hand_over(self._outbox.known(entry))
+        return self._hand_over(self._outbox.with_store_ids(entry))
 
     def _hand_over(self, entry: Entry) -> str | None:
         return hand_over(self.mlflow, entry, partial(self._experiment_id, self.mlflow), self._outbox.directory)

@@ -82,7 +82,7 @@ def hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[str
     Raises:
         StoreAwayError: The store does not answer. Other errors of the write are raised unchanged.
     """
-    return or_away(client, lambda: _hand_over(client, entry, experiment_id, directory))
+    return call_store(client, lambda: _hand_over(client, entry, experiment_id, directory))
 
 
 def _hand_over(
@@ -152,8 +152,8 @@ def _dataset_input(values: Mapping[str, Any]) -> "DatasetInput":
     return DatasetInput(dataset, [InputTag(key, text) for key, text in values["tags"].items()])
 
 
-def or_away(client: "MlflowClient", call: Callable[[], Any]) -> Any:
-    """Return the result of `call`.
+def call_store(client: "MlflowClient", call: Callable[[], Any]) -> Any:
+    """Call a function that writes to or reads from the store, and return its result.
 
     Raises:
         StoreAwayError: The store does not answer. Other errors of the call are raised unchanged.
@@ -174,7 +174,7 @@ def or_away(client: "MlflowClient", call: Callable[[], Any]) -> Any:
             raise WriteFailedError(error.strerror) from error
         raise
     except json.JSONDecodeError as error:
-        raise WriteFailedError("its answer is no JSON") from error
+        raise WriteFailedError("the answer of the store is not JSON") from error
 
 
 def _answers(client: "MlflowClient") -> bool:

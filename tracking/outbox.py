@@ -134,11 +134,11 @@ class Outbox:
             return run_id
         return self._known_runs().get(run_id, run_id)
 
-    def known(self, value: Any) -> Any:
+    def with_store_ids(self, value: Any) -> Any:
         """Return a write, or a part of a write, with local run ids replaced by the known ids of the store."""
         if isinstance(value, str):
             return self.real_id(value)
-        return {name: self.known(part) for name, part in value.items()} if isinstance(value, dict) else value
+        return {name: self.with_store_ids(part) for name, part in value.items()} if isinstance(value, dict) else value
 
     def is_due(self) -> bool:
         """Return True if the last delivery attempt is at least `RETRY_SECONDS` ago."""
@@ -194,7 +194,7 @@ class Outbox:
             return f"the line is damaged ({error})"
         for failures in range(place.failures + 1, place.failures + AT_ONCE + 1):
             try:
-                opened = deliver(self.known(entry))
+                opened = deliver(self.with_store_ids(entry))
             except WriteFailedError as error:
                 self._note(_Place(place.journal, place.position, failures))
                 if failures >= MOST_FAILURES and self._takes(lines[place.position + 1 :], deliver):
@@ -212,7 +212,7 @@ class Outbox:
         """Return True if the store accepts the first of the lines as a test; the write is delivered again later."""
         try:
             entry = _entry(lines[0])
-            self._remember(entry, deliver(self.known(entry)))
+            self._remember(entry, deliver(self.with_store_ids(entry)))
         except (IndexError, ValueError, StoreAwayError):
             return False
         return True

@@ -62,7 +62,7 @@ def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
 
 
 def unused_baselines(min_age_seconds: float) -> Iterator[Leftover]:
-    """Yield stored baselines, data features and frames that were not used for a while; they are made again on demand.
+    """Yield unused baselines, features of data sets (for meta-learning) and data frames; all are made again on demand.
 
     Args:
         min_age_seconds: Smallest time in seconds since the last use.

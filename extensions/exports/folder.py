@@ -11,7 +11,7 @@ from typing import Any
 
 from shunter.ingestion.encoding.learned_map import LEARNED_MAPS
 from shunter.registry import EXTENSIONS
-from shunter.tracking.registry.named import ExportedModel, NamedModel, bytes_below, made_whole, open_model
+from shunter.tracking.registry.named import ExportedModel, NamedModel, atomic_folder, bytes_below, open_model
 from shunter.tracking.registry.signing import digest_of, sign_folder
 from shunter.tracking.registry.trusted import DATA
 
@@ -40,7 +40,7 @@ def export_folder(
     Raises:
         ShunterError: See `shunter.tracking.registry.named.export_model`; or `write` does not support the model.
     """
-    with made_whole(folder) as partial, open_model(named, increments) as model:
+    with atomic_folder(folder) as partial, open_model(named, increments) as model:
         partial.mkdir()
         described = write(model, partial)
         shutil.copytree(model.folder / DATA / "encoder", partial / "encoder")

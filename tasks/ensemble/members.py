@@ -28,7 +28,7 @@ from shunter.search.minutes import Minutes, unlimited
 from shunter.search.result import Setting, TuneResult
 from shunter.search.study.best_models import stored_trial_model
 from shunter.tasks.accelerators import announce
-from shunter.tasks.ensemble.room import is_done, positions_with_room
+from shunter.tasks.ensemble.room import is_done, positions_in_time
 from shunter.tasks.ensemble.side_by_side import Training, side_by_side
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.train import adopt_trial, train_member, train_model
@@ -80,7 +80,7 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
     def of_seed(turn: int) -> Training[TrainedModel | None]:
         return made(settings[0], turn, f"seed-{turn}", f"seed-{turn}")
 
-    positions = positions_with_room(run, tuned, size, most, minutes)
+    positions = positions_in_time(run, tuned, size, most, minutes)
     members = _all_of(run, [of_position(position) for position in positions]) if positions else []
     if not members:  # without a member there is no model
         return [_member(_past(run, minutes, settings[0]), settings[0], 0, "0", "member-0")]

@@ -21,7 +21,7 @@ def is_done(run: RunContext, folder: str, setting: Setting | None = None) -> boo
     return is_kept or (run.directory / MEMBERS / folder / FILE).is_file()
 
 
-def positions_with_room(run: RunContext, tuned: TuneResult, size: int, most: int, minutes: Minutes) -> list[int]:
+def positions_in_time(run: RunContext, tuned: TuneResult, size: int, most: int, minutes: Minutes) -> list[int]:
     """Return the positions of the members that fit into the minutes.
 
     Positions follow the rank of the settings. Among the first `size` positions, finished members take no time, and

@@ -16,7 +16,13 @@ from shunter.errors import DataError, RequestError
 from shunter.models.graph import VectorRanker, graph_spec
 from shunter.tracking.registry import ranker_comparison
 from shunter.tracking.registry.ranker_comparison import RankingComparison, compare_rankers
-from shunter.tracking.registry.ranker_origins import RankerOrigin, RankerOrigins, origins_of, ranker_tags, tags_again
+from shunter.tracking.registry.ranker_origins import (
+    RankerOrigin,
+    RankerOrigins,
+    challenger_tags,
+    origins_of,
+    ranker_tags,
+)
 from shunter.tracking.registry.versions import ModelFiles, Version
 from tests.engine.ranking.data import ITEMS, USERS, write_clicks
 
@@ -126,7 +132,7 @@ def test_a_version_says_what_its_members_were_learned_with() -> None:
     assert found.by == "z-scores"
     assert simplex == RankerOrigin(1, members[1].spec, members[1].hyperparameters, 7)
     assert (ease.member, ease.spec.family) == (0, "ease")
-    assert origins_of(version(tags_again(found))) == found
+    assert origins_of(version(challenger_tags(found))) == found
     assert isinstance(found, RankerOrigins)
 
 

@@ -1,6 +1,6 @@
 """Client for writes to the model registry, which are not queued and fail if the store fails.
 
-The writes of a registration are idempotent: by its tag a repeated write finds an object that was created before.
+The writes of a registration are idempotent: a repeated write finds the existing object by a tag of the object.
 """
 
 from collections.abc import Callable, Mapping

@@ -31,7 +31,7 @@ def signing_key() -> bytes:
     key = _read(path)
     _compare_with_record(path, key, make=True)
     kept = settings.model_keys_directory / f"{name_of_key(key)}{SUFFIX}"
-    if kept_key_fault(kept) is not None:
+    if stored_key_fault(kept) is not None:
         kept.unlink(missing_ok=True)
         _write(kept, key)
     return key
@@ -44,18 +44,18 @@ def known_keys() -> dict[str, bytes]:
         TrackingError: The key of the home is damaged.
         OSError: The key of the home cannot be read.
     """
-    keys = [path.read_bytes() for path in kept_keys() if kept_key_fault(path) is None]
+    keys = [path.read_bytes() for path in stored_keys() if stored_key_fault(path) is None]
     with contextlib.suppress(FileNotFoundError):
         keys.append(_read(Settings().model_key_path))
     return {name_of_key(key): key for key in keys}
 
 
-def kept_keys() -> list[Path]:
+def stored_keys() -> list[Path]:
     """Return the files of all keys that this home has signed with."""
     return sorted(Settings().model_keys_directory.glob(f"*{SUFFIX}"))
 
 
-def kept_key_fault(path: Path) -> str | None:
+def stored_key_fault(path: Path) -> str | None:
     """Return the fault of a stored key, whose file name is derived from the key; None for an intact key."""
     try:
         with open_regular(path) as file:
@@ -142,7 +142,7 @@ def _compare_with_record(path: Path, key: bytes, *, make: bool) -> None:
 
 def _or_copy(name: str | None) -> str:
     """Return the path of the stored copy of a key as part of a sentence; empty if there is no copy."""
-    return "".join(f" or {path}" for path in kept_keys() if path.stem == name)
+    return "".join(f" or {path}" for path in stored_keys() if path.stem == name)
 
 
 def _recorded_name(record: Path, *, mends: bool) -> str | None:

@@ -132,7 +132,7 @@ def load_champion(
     Args:
         name: Name of the registered model; None for the only one.
         memory: Memory limit of the embedding tables, such as `256MiB`; the rest of larger tables stays in the file of
-            the weights, with bit-identical scores. None for the needed memory, as far as free.
+            the weights, with bit-identical scores. None sets the free memory as limit.
         max_unknown: Largest share of a column's values, 0 to 1, that may be unknown or unreadable: beyond it `.predict`
             raises `UnusableValuesError`, as `shunter predict --max-unknown` does. None for any share; then a warning
             names the shares.
@@ -194,7 +194,7 @@ def _id_in_store(run: Run) -> str:
         run.client.deliver()
     found = run.client.real_id(run.run_id)
     if found.startswith(LOCAL):
-        raise StoreAwayError("it has not taken the run yet")
+        raise StoreAwayError("the run is not delivered yet")
     return found
 
 
@@ -237,7 +237,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, str | None]]:
 def raw_signature(dataset: Dataset, output: str | None = None) -> "ModelSignature":
     """Return MLflow's signature: the source's columns as input, and one number, or one number per task, as output.
 
-    The name of the number is `output`; None stands for the name of a label's prediction.
+    The number is named `output`; if that is None, the name is that of the prediction of the data set's label.
 
     Columns have any type: the encoder accepts numbers and texts, while MLflow would refuse, for instance, integers in a
     float column. All columns are optional in the signature, since the encoder reports missing columns by name.

@@ -184,7 +184,7 @@ def export_model(named: str, folder: Path, increments: Sequence[Path] = ()) -> E
         RequestError: The model does not exist, or the folder exists or cannot be written.
         TrackingError: See `open_model`.
     """
-    with made_whole(folder) as partial, open_model(named, increments) as model:
+    with atomic_folder(folder) as partial, open_model(named, increments) as model:
         shutil.copytree(model.folder, partial)  # follows the link to the weights
         (partial / READ_ME).write_text(_read_me(model.title))
         NamedModel(model.title, partial).scorer()  # checks that the copied weights match their checksum
@@ -211,7 +211,7 @@ def export_increment(
     found = NAMED.fullmatch(named)
     earlier = f"{found['name']}/{since}" if since.isdigit() and found is not None and not _local(since) else since
     with (
-        made_whole(folder) as partial,
+        atomic_folder(folder) as partial,
         open_model(named) as now,
         open_model(earlier, increments) as before,
     ):
@@ -221,7 +221,7 @@ def export_increment(
 
 
 @contextmanager
-def made_whole(folder: Path) -> Iterator[Path]:
+def atomic_folder(folder: Path) -> Iterator[Path]:
     """Yield a temporary path next to `folder`; after the block the temporary folder is renamed to `folder`.
 
     Raises:

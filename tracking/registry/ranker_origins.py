@@ -56,7 +56,7 @@ def ranker_tags(members: Sequence[TrainedRanker], by: By | None = None) -> dict[
     return {MEMBERS: json.dumps({"by": by, "members": kept})}
 
 
-def tags_again(origins: RankerOrigins) -> dict[str, str]:
+def challenger_tags(origins: RankerOrigins) -> dict[str, str]:
     """Return the tags of a challenger, which has the training settings of its champion."""
     kept = [_kept(one.spec, one.hyperparameters, one.epochs) for one in origins.members]
     return {MEMBERS: json.dumps({"by": origins.by, "members": kept})}

@@ -23,7 +23,7 @@ from shunter.ingestion.sources.open import open_source
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
-from shunter.tracking.registry.model_keys import kept_key_fault, kept_keys
+from shunter.tracking.registry.model_keys import stored_key_fault, stored_keys
 from shunter.tracking.registry.models import load_champion, register_model
 from shunter.tracking.registry.named import open_model
 from shunter.tracking.registry.signing import accept_model
@@ -164,10 +164,10 @@ def test_models_of_a_former_key_are_loaded(champion: Path, registered: Registere
     load_champion("other")
     for load in ways_to_load(champion):
         load()
-    former, *others = (path for path in kept_keys() if path.read_bytes() != key.read_bytes())
+    former, *others = (path for path in stored_keys() if path.read_bytes() != key.read_bytes())
     assert others == []
     flipped(former)
-    assert kept_key_fault(former) is not None
+    assert stored_key_fault(former) is not None
     assert distrust(ways_to_load(champion)[0])[0] is Distrust.UNKNOWN_KEY
 
 
