@@ -10,7 +10,7 @@ from shunter.errors import ShunterError, StorageError
 from shunter.files import check_room, make_private
 from shunter.flows.command import empty_database
 from shunter.flows.command.daemons import stop_idle_servers
-from shunter.flows.command.prefect_settings import ignore_settings_files
+from shunter.flows.command.prefect_settings import FinderElsewhere, ignore_settings_files
 from shunter.hardware.devices.process_limits import memory_left_bytes
 from shunter.settings import Settings
 
@@ -55,6 +55,7 @@ def prepare_environment(*, debug: bool, is_own_process: bool = True) -> None:
         warnings.simplefilter("ignore")
     if is_own_process:
         ignore_settings_files()
+        sys.meta_path.insert(0, FinderElsewhere())
     keep_loopback_direct()
     if not is_begun:
         use_running_server()

@@ -1,16 +1,22 @@
-"""Restriction of Prefect's settings to the environment and the home's profile, without files of the current folder.
+"""Restriction of libraries' settings to the environment, the home and the user's own files.
 
 By default Prefect also reads `prefect.toml`, `pyproject.toml` and `.env` of the current folder. Such a file can name a
-logging configuration, which can run any program.
+logging configuration, which can run any program. Other libraries read files of the current folder while they are
+imported.
 """
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 PROFILES = "PREFECT_PROFILES_PATH"
+READ_AT_IMPORT = ("matplotlib", "pyiceberg.catalog")  # modules that read `matplotlibrc` and `.pyiceberg.yaml`
 
 
 def ignore_settings_files() -> None:
@@ -27,6 +33,31 @@ def ignore_settings_files() -> None:
     DotEnvSettingsSource._read_env_files = nothing
     ConfigFileSourceMixin._read_files = nothing
     os.environ.setdefault(PROFILES, str(_profiles()))
+
+
+class FinderElsewhere(MetaPathFinder):
+    """Finder of the modules in `READ_AT_IMPORT`, which are executed in the folder of the Python environment."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of one of these modules, None for any other module."""
+        spec = PathFinder.find_spec(name, path, target) if name in READ_AT_IMPORT else None
+        if spec is None or spec.loader is None:
+            return None
+        execute = spec.loader.exec_module
+
+        def execute_elsewhere(module: ModuleType) -> None:
+            current = os.open(".", os.O_PATH)  # the folder may have been removed, and then has no path
+            try:
+                os.chdir(sys.prefix)
+                execute(module)
+            finally:
+                os.fchdir(current)
+                os.close(current)
+
+        spec.loader.exec_module = execute_elsewhere  # pyright: ignore[reportAttributeAccessIssue]
+        return spec
 
 
 @contextmanager

@@ -40,7 +40,8 @@ def write_foreign_folder(folder: Path, markers: Path) -> None:
         "".join(f"[shunter.{group}]\nstranger = stranger:ENTRY\n" for group in GROUPS)
     )
     (folder / "stranger.py").write_text(MODULE.format(marker=str(markers / "stranger")))
-    (folder / "matplotlibrc").write_text("backend: module://backend_of_a_stranger\n")
+    (folder / "matplotlibrc").write_text("backend: module://backend_of_a_stranger\ntext.usetex: True\n")
+    (folder / ".pyiceberg.yaml").write_text("catalog:\n  shop:\n    py-catalog-impl: stranger.Catalog\n")
     (folder / "backend_of_a_stranger.py").write_text(MODULE.format(marker=str(markers / "backend")))
     settings = {
         "prefect.toml": '[logging]\nsettings_path = "{logging}"\n',

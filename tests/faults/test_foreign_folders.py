@@ -82,6 +82,23 @@ def test_prefect_reads_no_settings_of_the_current_folder(foreign: Path, markers:
     assert not list(markers.iterdir())
 
 
+def test_libraries_read_no_settings_of_the_current_folder(foreign: Path, tmp_path: Path) -> None:
+    script = (
+        "from shunter.flows.command.environment import prepare_environment; prepare_environment(debug=False);"
+        "import matplotlib; print(matplotlib.rcParams['text.usetex']);"
+        "from pyiceberg.catalog import _ENV_CONFIG as found; print(found.get_catalog_config('shop'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        cwd=foreign,
+        env=variables(tmp_path / "home") | {"PYTHONPATH": str(PROJECT_ROOT / ".links")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.split() == ["False", "None"]
+
+
 @pytest.mark.slow
 def test_commands_and_servers_run_nothing_of_the_current_folder(
     foreign: Path, markers: Path, tmp_path: Path, add_profiles: Callable[[Path], Path]
