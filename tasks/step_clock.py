@@ -50,7 +50,7 @@ class StepClock:
             self._running = None
 
     def account(self) -> dict[str, float]:
-        """Return the seconds of each step, and as `other` the rest of the wall-clock time since the process began."""
+        """Return the seconds of each step, and as `other` the seconds since process start outside all steps."""
         now, seconds = self._now(), dict(self.seconds)
         if self._running is not None:
             name, started = self._running

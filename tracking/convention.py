@@ -150,7 +150,7 @@ def account_metrics(step_seconds: Mapping[str, float]) -> dict[str, float]:
     """Return the time of each step of an attempt, and the sum.
 
     Args:
-        step_seconds: Seconds of each step, of the start of the process, and of the rest.
+        step_seconds: Seconds of each step, of the start of the process, and outside all steps.
     """
     steps = {STEP_SECONDS.format(name): seconds for name, seconds in step_seconds.items()}
     return {**steps, WALL_SECONDS: sum(step_seconds.values())}

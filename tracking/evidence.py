@@ -163,7 +163,7 @@ def ending_of(
     Args:
         auc: AUC on the validation split; None if not measured.
         asked_auc: Smallest requested AUC; None for any.
-        reason: Reason why the training stopped; the end of the schedule does not count as a limit.
+        reason: Reason why the training stopped; None, or the end of the schedule, is not a limit.
         error: Error that the run raised; None for a completed run.
     """
     if isinstance(error, QualityNotReachedError):

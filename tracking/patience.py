@@ -23,7 +23,7 @@ class PatientCaller:
     """Caller that retries calls until the store accepts them, and prints one notice about the waiting.
 
     Args:
-        what: Name of the data to write, for the notice to the user.
+        what: Name of the data to write or of the lookup, for the notice to the user.
         patience_seconds: Retry time of each call in seconds; None to choose by the kind of the store.
     """
 

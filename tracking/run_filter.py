@@ -125,6 +125,8 @@ def _number(name: str, units: Mapping[str, float], value: str, unit: str | None)
     match = _NUMBER.fullmatch(value)
     known = {"": 1.0, **units}
     if match is None or (match[2] and unit) or (written := match[2] or unit or "") not in known:
-        allowed = f" and a unit of {', '.join(units)}" if units else ""
-        raise RequestError(f"--where {name}: {value} {unit or ''} is no number{allowed}. Correct the value.")
+        allowed = f", which may have the unit {' or '.join(units)}" if units else ""
+        raise RequestError(
+            f"--where {name}: {value}{f' {unit}' if unit else ''} is not a number{allowed}: correct the value."
+        )
     return float(match[1]) * known[written]

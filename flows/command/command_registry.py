@@ -286,7 +286,7 @@ class SingleCommand(TyperCommand):
 
 
 def _with_checked_paths(ctx: Any, given: Sequence[str], left: list[str]) -> list[str]:
-    """Return the arguments that are left; options that take addresses too have texts, and are not checked."""
+    """Return the unparsed arguments `left`; raise if a parsed path is an address. Options for addresses are texts."""
     paths = {value for value in ctx.params.values() if isinstance(value, Path)}
     for word in given:
         text = word.partition("=")[2] if word.startswith("-") else word

@@ -18,8 +18,8 @@ def prices(
 ) -> None:
     """Update the catalogue's prices from a SkyPilot catalogue.
 
-    The prices go into the user's catalogue, dated by the day of the file. A price is that of one accelerator with its
-    share of the host, in US dollars.
+    The prices go into the user's catalogue, dated by the day of the file. A price is in US dollars per hour, for one
+    accelerator with its share of the host.
     """
     with one_sentence_errors():
         from shunter.hardware.catalogue.prices import SkyPilotPrices, update_catalogue_prices

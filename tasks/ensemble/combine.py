@@ -198,7 +198,7 @@ class Combining:
     def save(
         self, selection: EnsembleSelection, directory: Path, packed: Mapping[int, Mapping[str, Tensor]] | None = None
     ) -> None:
-        """Write the selected models into a folder."""
+        """Write the selected models into a folder, with compressed tensors by member index if `packed` is given."""
         execution = replace(self.execution, device="cpu")
         chosen = [self.members[index].directory for index in selection.chosen]
         models = [_single(directory, execution, among=len(chosen)) for directory in chosen]

@@ -113,7 +113,7 @@ class Challenger:
         """
         if promote == Promote.ALWAYS:
             return None
-        champion = PatientCaller("the question for the champion")(lambda: champion_of(self.name))
+        champion = PatientCaller("the lookup of the champion")(lambda: champion_of(self.name))
         if champion is None or champion.run_id == open_store().real_id(self.run_id):
             return None
         with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as folder:

@@ -38,7 +38,7 @@ def select(
     measure: MeasureTraining = measure,
     beside_seconds: float = 0.0,
 ) -> Decision:
-    """Choose the placement of this training run, and show the table of all candidates in the Prefect UI."""
+    """Choose the placement of a training run, as `shunter.planner.choose.choose`; show all candidates in Prefect."""
     decision = choose(
         dataset,
         request,

@@ -30,7 +30,7 @@ def artifact_link(run_id: str, path: str) -> str:
     client = open_store()
     real = client.real_id(run_id)
     with tracking_errors():
-        run = PatientCaller("a question")(lambda: client.mlflow.get_run(real))
+        run = PatientCaller("the lookup of the run")(lambda: client.mlflow.get_run(real))
     return f"#/experiments/{run.info.experiment_id}/runs/{real}/artifacts/{path}"
 
 

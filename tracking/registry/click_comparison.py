@@ -23,8 +23,8 @@ from shunter.tracking.registry.versions import ModelFiles
 class TranslatedModel(nn.Module):
     """Wrapper that scores rows of another encoder's ids and numbers with a model.
 
-    A value that is unknown to either encoder is unknown, and a field that the rows lack is missing. Target and count
-    encodings have the numbers of the rows' encoder, on the scale of the model.
+    An id that either encoder does not know becomes the unknown id, and a field that the rows lack is missing. Target
+    and count encodings are those of the rows' encoder, rescaled to the mean and deviation of the model's encoder.
 
     Args:
         model: Click model or ensemble.

@@ -88,7 +88,7 @@ def name_of_key(key: bytes) -> str:
 
 
 def record_of(path: Path) -> Path:
-    """Return the file with the name of a key, by which a damaged key is recognised."""
+    """Return the file that records the name of a key, so that a damaged or replaced key is detected."""
     return path.with_name(f"{path.name}.check")
 
 
@@ -126,7 +126,7 @@ def _read(path: Path) -> bytes:
 def _compare_with_record(path: Path, key: bytes, *, make: bool) -> None:
     """Compare a key with the name recorded at its creation; raise `TrackingError` if the names differ.
 
-    A key without a valid record (damaged, or from a former version) gets a new record at the next signing.
+    A key without a valid record (damaged, or from a former version) gets a new record if `make` is true, as in signing.
     """
     recorded = _recorded_name(record_of(path), mends=make)
     if recorded is None:

@@ -256,7 +256,7 @@ def _read_me(title: str) -> str:
 
 
 def _local(named: str) -> tuple[str, Path] | None:
-    """Return path and folder of a model folder; None if the folder has no model, since a name may match a folder."""
+    """Return the title and path of a model folder; None if `named` is no such folder and may be a registered name."""
     folder = Path(named).expanduser()
     return (str(folder), folder) if (folder / DESCRIPTION).is_file() else None
 
