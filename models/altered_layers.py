@@ -3,8 +3,8 @@
 The name of an alteration is a key in `model.json`, whose value has a description for each member of the model.
 
 Capabilities:
-    keeps_weights: Whether the model keeps the weights of the layers that its family builds, which score equally within
-        rounding: the model can learn on, and scores without the alteration where that is not installed.
+    keeps_weights: Whether the model keeps the weights of the layers that its family builds, and these layers score
+        equally within rounding. Such a model can be trained further, and scores where the alteration is not installed.
 """
 
 import logging
@@ -43,7 +43,7 @@ class AlteredLayers(nn.Module):
 
 
 class Alteration(Protocol):
-    """Role of an alteration."""
+    """Interface of an alteration, which replaces layers of a trained model, such as compression or rewriting."""
 
     def describe(self, model: Recommender) -> Any:
         """Return the plain values from which `prepare` and `finish` restore the altered layers of a model."""

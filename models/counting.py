@@ -1,4 +1,4 @@
-"""Resource demand of a model, counted from a training step that is traced on fake tensors, without their memory."""
+"""Resource demand of a model, counted from a training step that is traced on fake tensors, which take no memory."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,11 +11,11 @@ import torch
 from shunter.models.altered_layers import AlteredLayers, prepare
 from shunter.models.counts import AXES, FLOAT_BYTES, BatchAxis, LayerCount, MatmulCount, ModelCounts, PrecisionCounts
 from shunter.models.embeddings.role import EmbeddingTables
-from shunter.models.kept_traces import kept_trace
 from shunter.models.optimizers import states_of
-from shunter.models.registry import bag_tables, build_layers, check_spec, layer_inputs, may_lie_in_file
+from shunter.models.registry import bag_tables, build_layers, can_be_in_file, check_spec, layer_inputs
 from shunter.models.spec import NUMBER_BYTES, Features, ModelSpec
 from shunter.models.trace import Operator, Phase, StepTrace, trace_step
+from shunter.models.trace_cache import cached_trace
 
 # Batch sizes of the traced steps: the difference is the demand per sample, the rest the demand per step. Both are so
 # large that memory peaks at the same point of the step as for every larger batch.
@@ -61,7 +61,7 @@ def count_model(
         matmuls=matmuls,
         fp32=_precision_counts(full, dense_optimizer),
         bf16=_precision_counts(half, dense_optimizer),
-        table_bytes=tables.weights + tables.optimizer if may_lie_in_file(spec) else 0,
+        table_bytes=tables.weights + tables.optimizer if can_be_in_file(spec) else 0,
         working_bytes_per_sample=_working_bytes(spec, features, lookups),
     )
 
@@ -155,7 +155,7 @@ def _trace(spec: ModelSpec, features: Features, batch_size: int, *, half: bool) 
         layers = build_layers(spec, features)
     make_inputs = partial(layer_inputs, spec, features, batch_size)
     named = f"{json.dumps(spec.to_dict(), sort_keys=True)} half={half} outputs={features.outputs}"
-    return kept_trace(
+    return cached_trace(
         layers,
         make_inputs("meta"),
         named,
@@ -178,11 +178,11 @@ def _lookup_bytes(spec: ModelSpec, features: Features, ids_per_sample: Mapping[s
 
 
 def _working_bytes(spec: ModelSpec, features: Features, lookups: float) -> float:
-    """Return the working bytes of a sample with tables in fp16.
+    """Return the additional fp32 bytes of a sample if the tables are stored in fp16; 0 for tables in fp32.
 
-    The kernel in fp32 stores the sample's rows and their sums, and has up to twice as many slots as a batch has rows.
-    The pooled rows and their gradients are added with the bytes that they take beyond fp16
-    (`shunter.hardware.cost.memory_model.step_bytes`).
+    The rows of a batch and their Adagrad sums are copied to an fp32 kernel with up to twice as many slots as rows.
+    The pooled rows and their gradients are in fp32 too; of these, only the bytes beyond fp16 are counted here
+    (`shunter.hardware.cost.memory_model.step_bytes` counts the others).
     """
     if spec.table_precision == "fp32":
         return 0.0

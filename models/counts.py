@@ -107,7 +107,7 @@ class ModelCounts:
         fp32: Counts that depend on the precision, in full precision.
         bf16: Counts that depend on the precision, under bfloat16 autocast.
         table_bytes: Bytes of weights and optimiser states of tables that may be stored in a file; 0 if none may.
-        working_bytes_per_sample: Working bytes in fp32 of a sample's rows if the tables are stored in fp16.
+        working_bytes_per_sample: Additional fp32 bytes of a sample's rows if the tables are stored in fp16.
     """
 
     matmul_flops_per_sample: float

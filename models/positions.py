@@ -14,8 +14,8 @@ from shunter.models.constant import Constant
 from shunter.models.spec import Features
 
 
-class LaidOut(NamedTuple):
-    """Batch with the bags of `Positions.table_of`.
+class PositionBatch(NamedTuple):
+    """Batch of ids with one bag for each position of a history, as returned by `Positions`.
 
     Attributes:
         values: Ids.
@@ -56,7 +56,7 @@ class Positions:
         self._histories = Constant([place for place, found in enumerate(is_history) if found])
         self._first_bag = Constant([0, *accumulate(self.widths)][:-1])
 
-    def __call__(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> LaidOut:
+    def __call__(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> PositionBatch:
         """Rearrange a batch; no shape depends on the ids, so that a GPU does not wait for the host.
 
         Args:
@@ -79,7 +79,7 @@ class Positions:
         new_offsets = torch.zeros(len(new_lengths) + 1, dtype=offsets.dtype, device=device)
         new_offsets[1:] = new_lengths.cumsum(0)
         place = new_offsets[new_bag] + (rank - position)
-        return LaidOut(
+        return PositionBatch(
             values=torch.empty_like(values).scatter_(0, place, values),
             offsets=new_offsets,
             lengths=lengths.view(fields, batch).index_select(0, self._histories.on(device)).t(),

@@ -57,7 +57,7 @@ def family_of(name: str) -> Family:
     return MODEL_FAMILIES.load(name)
 
 
-def may_lie_in_file(spec: ModelSpec) -> bool:
+def can_be_in_file(spec: ModelSpec) -> bool:
     """Return True if the embedding tables of a model may be in a file, with a cache of rows in memory."""
     return not spec.has_mixed_tables and spec.table_precision == "fp32" and not reads_positions(spec.family)
 
@@ -132,7 +132,7 @@ def build_mapped_model(spec: ModelSpec, features: Features) -> Model:
         RequestError: The family is unknown, or its tables cannot be in a file.
     """
     check_spec(spec, features)
-    if not may_lie_in_file(spec):
+    if not can_be_in_file(spec):
         raise RequestError(
             f"The embedding tables of this model of family {spec.family!r} cannot be read from a file: "
             "load the model into memory."

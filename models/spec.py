@@ -47,7 +47,7 @@ class NumberLabel(Record):
     """Label that is a number instead of a click, on the scale of the training part.
 
     Attributes:
-        loss: Loss by which the label is learned and judged, such as `huber:1` (`shunter.label_losses`).
+        loss: Loss by which the label is learned and evaluated, such as `huber:1` (`shunter.label_losses`).
         center: Mean of the labels.
         scale: Standard deviation of the labels.
         levels: Distinct labels in ascending order, for a loss of ordered levels.
@@ -232,7 +232,7 @@ class ModelSpec(Record):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return advice for an unknown name: use the name that it begins, else the most similar name, else another."""
+    """Return advice for an unknown name: the known names, and first the one that it abbreviates or resembles."""
     names = sorted(known)
     begun = [one for one in names if len(name) > 2 and one.startswith(name.lower())]
     similar = begun or get_close_matches(name.lower(), names, n=1)

@@ -36,7 +36,7 @@ from shunter.models.counting import count_parameter_bytes
 from shunter.models.embeddings.mapped import MappedEmbeddings
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.ensemble import Ensemble
-from shunter.models.registry import Model, build_mapped_model, build_model, may_lie_in_file, model_spec
+from shunter.models.registry import Model, build_mapped_model, build_model, can_be_in_file, model_spec
 from shunter.models.spec import Features, ModelSpec
 from shunter.registry import Entry, Registry
 
@@ -193,7 +193,7 @@ def _unpacked(model: Model | Ensemble, tensors: dict[str, Tensor]) -> dict[str, 
 
 
 def _build_mapped(spec: ModelSpec, features: Features) -> Model:
-    if may_lie_in_file(spec):
+    if can_be_in_file(spec):
         return build_mapped_model(spec, features)
     return build_model(spec, features, is_loaded_next=True)
 

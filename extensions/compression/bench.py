@@ -49,7 +49,7 @@ class Bench:
         return self._known[id(model)][1]
 
     def milliseconds(self, models: Sequence[Model | Ensemble]) -> list[float]:
-        """Return the time in which each model scores the rows."""
+        """Return the time that each model takes to score the rows, in milliseconds."""
         works = [lambda model=model: self.score(model, self.rows) for model in models]
         return [1e3 * seconds for seconds in self.seconds(works)]
 
@@ -60,5 +60,5 @@ class Bench:
 
 
 def weight_bytes(model: Model | Ensemble) -> int:
-    """Return the bytes of all tensors in a file of the model."""
+    """Return the size of all tensors in a model's state dict, in bytes."""
     return sum(tensor.numel() * tensor.element_size() for tensor in model.state_dict().values())

@@ -22,7 +22,7 @@ class FineTuning:
         rows: Number of training rows.
         batch_rows: Rows per step.
         learning_rate: Initial rate of weights and prototypes; falls to 0 with a cosine schedule.
-        sharpness_rate: Learning rate of the temperatures.
+        sharpness_rate: Learning rate of the softmax temperatures of lookup-table layers (`product_learning`).
         seed: Seed of the order of the rows.
     """
 

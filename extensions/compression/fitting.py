@@ -25,13 +25,13 @@ class Candidate:
     finished: Callable[[Sequence[nn.Module]], Sequence[nn.Module]]
 
 
-def fastest_that_keeps(subject: CompressionSubject, candidates: Sequence[Candidate]) -> CompressionSubject:
-    """Return the fastest candidate within the limits, by bisection; that of the best quality if none is.
+def fastest_within_limits(subject: CompressionSubject, candidates: Sequence[Candidate]) -> CompressionSubject:
+    """Return the fastest candidate within the limits, by bisection; if there is none, the most accurate one tried.
 
     About `log2(n)` of `n` candidates are fine-tuned and measured. Slower candidates are assumed to be more accurate.
 
     Args:
-        subject: Model, with its limits.
+        subject: Model to compress, with the limits.
         candidates: Candidates, the fastest first.
 
     Returns:

@@ -79,7 +79,7 @@ class Int8Linear(CompressedLinear):
         return products * unit if self.bias is None else torch.addcmul(self.bias, products, unit)
 
     def _products(self, codes: Tensor, zero: int) -> Tensor:
-        """Return the products of integers and the weights, times the scale of each output."""
+        """Multiply integer inputs `codes` by the integer weights, and scale each output."""
         if codes.device.type == "cpu" and len(codes) and _has_kernel():
             return torch.ops.onednn.qlinear_pointwise(
                 codes, 1.0, zero, self._pack(), self.scale, _zeros(self.outputs), None, 1.0, 0, torch.float32,

@@ -60,7 +60,7 @@ class EnsemblePacker:
         limit: Largest number of bytes of the weights.
         most: Largest number of members with a weight; None for no limit.
         seed: Seed of the split of validation into halves.
-        select_by: Metric that decides.
+        select_by: Metric by which numbers of members are compared.
         threads: Number of threads of the scoring, which runs on the CPU.
         error_rate: Share of stored bits that flip in deployment; None for no bit flips.
     """

@@ -59,8 +59,8 @@ def best_form(
     """Search for the packing options with the least log loss within a file size, by one pass of hill climbing.
 
     The search begins with 8 bits and all units. It then changes the bits of the layers, the share of the units and the
-    bits of the rows in this order. Each option is set to the value with the least loss, with as many rows as fit (the
-    refinement of E2CNN's heuristic, with bits besides its channels).
+    bits of the rows in this order. Each option is set to the value with the least loss, with as many rows as fit.
+    E2CNN searches the number of channels in the same way, but no bits.
 
     Args:
         model: Model on the CPU in evaluation mode; it does not change.
@@ -81,10 +81,10 @@ def best_form(
         scratch.load_state_dict(unpack(model, tensors))
         return Packed(form=form, tensors=tensors, loss=log_loss(rows, scratch))
 
-    return climbed(tried, Form(has_check_bits=has_check_bits), enough=log_loss(rows, model) * ALIKE)
+    return climb(tried, Form(has_check_bits=has_check_bits), enough=log_loss(rows, model) * ALIKE)
 
 
-def climbed(tried: Callable[[Form], Packed | None], form: Form = Form(), *, enough: float) -> Packed | None:  # noqa: B008
+def climb(tried: Callable[[Form], Packed | None], form: Form = Form(), *, enough: float) -> Packed | None:  # noqa: B008
     """Return the best options of one pass over `CHOICES`; the pass ends when the log loss is at most `enough`."""
     best = tried(form)
     if best is not None and best.loss <= enough:

@@ -62,7 +62,7 @@ class PackedTable:
 
     @property
     def is_pruned(self) -> bool:
-        """Return True if rows were left out, so that the table has a map."""
+        """Return True if packing removed rows, so that lookups need a map from ids to kept rows."""
         return self._numbers is not None
 
     def bytes_as(self, form: int) -> int:

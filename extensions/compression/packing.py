@@ -12,8 +12,8 @@ Packed weights are stored in the same file as other weights, under names with a 
     layers.2.weight:codes4      codes of 4 bits of a matrix. Table 3 of `embeddings.weight` has names that
     layers.2.weight:scale       begin with `embeddings.weight:3`. Scale and bias belong to each row.
     layers.2.weight:bias
-    layers.2.weight:rows        indices of the kept rows, unless they are the first ones. A removed row is zero; in a
-    layers.2.weight:columns     table, it equals the last stored row. Columns likewise.
+    layers.2.weight:rows        indices of the kept rows; missing if the first rows are kept. A removed row of a layer
+    layers.2.weight:columns     is zero; of a table, it is the last stored row. Likewise for columns.
     :checks                     check bits of all other tensors (`check_bits`), if requested
 """
 
@@ -67,7 +67,8 @@ def pack(model: Model, form: Form, uses: Sequence[np.ndarray], limit: int) -> di
         limit: Largest file size in bytes, file headers included.
 
     Returns:
-        Tensors by name; None if the layers or a row of each table do not fit, or the ratio would exceed `MOST_FOLD`.
+        Tensors by name; None if the layers and one row of each table do not fit, or if the model would shrink by more
+            than the factor `MOST_FOLD` that the loader accepts.
     """
     if form.has_check_bits:
         limit = bytes_with_checks(limit - HEADER_BYTES - 2 * len(CHECKS))

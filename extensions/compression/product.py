@@ -89,8 +89,8 @@ class ProductLinear(CompressedLinear):
         Args:
             scale: Factor of each input before it is rounded to the grid, `[inputs]`.
             prototypes: Integers on the grid, `[parts, prototypes, length]`.
-            table: Product of each prototype with the weights, with the bias in the first part, `[parts, prototypes,
-                outputs]`.
+            table: Product of each prototype with the weights, `[parts, prototypes, outputs]`; the bias is added to the
+                products of the first sub-vector.
         """
         self.scale.copy_(scale)
         self.prototypes.copy_(prototypes)
@@ -100,7 +100,7 @@ class ProductLinear(CompressedLinear):
         return self
 
     def numbers(self, input: Tensor) -> Tensor:
-        """Return the nearest prototype of each sub-vector, as table rows, int32 `[parts, rows]`; -1 for NaN."""
+        """Return the table row of the nearest prototype of each sub-vector, int32 `[parts, rows]`; -1 for NaN."""
         factors, offsets, first = self._prepare()
         grid = input.new_zeros(len(input), self.parts * self.length)
         within = grid[:, : self.inputs]
@@ -120,7 +120,7 @@ class ProductLinear(CompressedLinear):
         return found.masked_fill_(is_lost.unsqueeze(1), torch.nan) if is_lost.any() else found
 
     def _sums(self, numbers: Tensor) -> Tensor:
-        """Return the sum of table rows: int32 `[rows, any]` to `[rows, outputs]`."""
+        """Sum the table rows of each input row: int32 `[rows, parts]` to `[rows, outputs]`."""
         if not len(numbers):
             return self.scale.new_zeros(0, self.outputs)
         if self.table.device.type != "cpu":

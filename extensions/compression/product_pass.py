@@ -11,7 +11,7 @@ from torch import nn
 from shunter.errors import InfeasibleError
 from shunter.extensions.compression.compressed_linear import CompressedLinear
 from shunter.extensions.compression.fine_tune import divergence
-from shunter.extensions.compression.fitting import Candidate, fastest_that_keeps
+from shunter.extensions.compression.fitting import Candidate, fastest_within_limits
 from shunter.extensions.compression.int8 import Int8Linear
 from shunter.extensions.compression.layer_forms import replaced
 from shunter.extensions.compression.points import Costs, Point
@@ -54,7 +54,7 @@ class ProductLayers(SmallerModel):
         points = layers.worth_trying()
         counted = 2 if subject.limits.max_bytes is None else 3
         found = subject.search(points, lambda point: layers.costs(point)[:counted], TRIALS)
-        return fastest_that_keeps(subject, [layers.candidate(point) for point in _front(found)])
+        return fastest_within_limits(subject, [layers.candidate(point) for point in _front(found)])
 
 
 def _front(found: Sequence[tuple[Point, Costs]]) -> list[Point]:

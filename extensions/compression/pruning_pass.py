@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from shunter.extensions.compression.fitting import Candidate, fastest_that_keeps
+from shunter.extensions.compression.fitting import Candidate, fastest_within_limits
 from shunter.extensions.compression.layer_forms import linears_of, replaced
 from shunter.extensions.compression.pruned import PrunedLinear
 from shunter.extensions.compression.smaller import SmallerModel
@@ -31,7 +31,7 @@ class PrunedUnits(SmallerModel):
     def apply(self, subject: CompressionSubject) -> CompressionSubject:
         """Return the model with the fewest units within the limits."""
         members = members_of(subject.model)
-        return fastest_that_keeps(
+        return fastest_within_limits(
             subject,
             [
                 Candidate(

@@ -68,7 +68,9 @@ def _check_possible(subject: CompressionSubject, records: Sequence[PassRecord]) 
         if keeping:
             nearest = min(keeping, key=lambda name: keeping[name]["weight_bytes"])
             raise InfeasibleError(_told(nearest, keeping, limit, what))
-        raise InfeasibleError(f"{what}: the model has {size:,}, and it cannot be compressed ({records[0].reason}).")
+        raise InfeasibleError(
+            f"{what}: the model has {size:,} and cannot be compressed ({records[0].reason}); raise --max-bytes."
+        )
 
 
 def _told(nearest: str, found: dict[str, dict[str, float]], limit: QualityLimit, what: str) -> str:

@@ -121,7 +121,7 @@ def behaviour_of(machine: Machine, rows: Occurrences, first: int, counts: NDArra
 
 
 def joined(parts: Sequence[Occurrences]) -> Occurrences:
-    """Concatenate the rows of all parts."""
+    """Concatenate batches of rows."""
     ends = np.cumsum([0, *(len(part.ids) for part in parts)])
     return Occurrences(
         np.concatenate([part.ids for part in parts]),

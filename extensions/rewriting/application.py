@@ -33,7 +33,7 @@ def applied(program: Program, rule: Rule, site: Sequence[int]) -> Program:
         ValueError: The rule does not fit at this site.
     """
     made = program.copy()
-    nodes = made.names()
+    nodes = made.nodes()
     if not all(0 <= number < len(nodes) for number in site):
         raise ValueError(f"the graph has no nodes {list(site)}")
     places = tuple(nodes[number] for number in site)

@@ -45,7 +45,7 @@ class Chosen:
 def choose_steps(
     model: Model, rows: int, mode: Mode, stopwatch: Stopwatch = alternating_seconds, limits: Limits = BY_DEFAULT
 ) -> Chosen:
-    """Return the fastest of the programs found for a model; found programs and original layers are measured whole.
+    """Search for faster programs of a model's layers, measure the best as a whole, and return the fastest one.
 
     Args:
         model: Model on the CPU, in the mode of the computation.
@@ -67,7 +67,7 @@ def choose_steps(
             mode=mode,
         )
     except UntraceableError as error:
-        raise InfeasibleError(f"{error}, so it stays as it is") from error
+        raise InfeasibleError(str(error)) from error
     return choose(problem, stopwatch, limits)
 
 

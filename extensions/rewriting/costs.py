@@ -1,4 +1,4 @@
-"""Measured times of operators on this machine, saved in the home for later runs."""
+"""Measured times of operators on this machine, saved in Shunter's home folder for later runs."""
 
 import contextlib
 import hashlib
@@ -85,7 +85,7 @@ class OperatorCosts:
 
 
 def home_folder() -> Path | None:
-    """Return the folder in the home; None if only the training code is installed."""
+    """Return the folder of saved times in Shunter's home folder; None if only the training code is installed."""
     try:
         from shunter.settings import Settings
     except ImportError:
@@ -116,12 +116,12 @@ def _key(program: Program, node: fx.Node) -> str:
     what = target_name(node)
     if node.op == "call_module":
         what = type(program.root.get_submodule(what)).__name__
-    told = mapped((node.args, node.kwargs), lambda other: _Told(other.meta[VALUE]))
+    told = mapped((node.args, node.kwargs), lambda other: _OperandKey(other.meta[VALUE]))
     return f"{what}{told!r}"
 
 
-class _Told:
-    """Operand as represented in a key."""
+class _OperandKey:
+    """Operand of an operator in the key of its saved time: dtype, shape and strides of a tensor."""
 
     def __init__(self, value: Any) -> None:
         self._value = value
@@ -143,7 +143,7 @@ def _function(program: Program, node: fx.Node) -> Callable[..., Any]:
 
 
 def _real(program: Program, node: fx.Node, *, learns: bool) -> Any:
-    """Return an operand with random numbers; an operand of indices has the indices of the program."""
+    """Return an operand to measure with: random numbers, or the program's own values for a tensor of indices."""
     value = node.meta[VALUE]
     if isinstance(value, tuple | list):
         return type(value)(_random(one, learns=learns) for one in value)

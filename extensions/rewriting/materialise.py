@@ -147,7 +147,7 @@ class MovedWeights:
         placed = torch.cat([one.flatten() for one in self.places]) if self.places else torch.zeros(0, dtype=torch.long)
         placed = placed[placed >= 0]
         if len(placed) != self.count or not torch.equal(placed.sort().values, torch.arange(self.count)):
-            raise ValueError("its weights are not those of the layers in another order")
+            raise ValueError("the program's weights are not a rearrangement of the weights of the layers")
 
     def moved(self, original: Mapping[str, Tensor]) -> list[Tensor]:
         """Convert weights, or optimizer state, from the original layers to the program."""

@@ -94,7 +94,7 @@ def narrowed(program: Program, node: Any, axis: int, start: int, length: int) ->
 
 
 def replace(old: fx.Node, new: fx.Node) -> None:
-    """Replace a node by another node for all its users; the next sweep removes unused nodes."""
+    """Replace a node by another node for all its users; `Program.sweep` later removes unused nodes."""
     old.replace_all_uses_with(new)
 
 

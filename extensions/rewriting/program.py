@@ -71,7 +71,7 @@ class Program:
         held = _Given(self.root, tensors)
         for node in self.graph.nodes:
             values[node] = next(given) if node.op == "placeholder" else _result(node, values.__getitem__, held)
-        return values[self.names()[-1]]
+        return values[self.nodes()[-1]]
 
     def constants(self) -> set[fx.Node]:
         """Return the nodes that depend on weights only."""
@@ -90,20 +90,20 @@ class Program:
             last.append(node)
             last = node
 
-    def names(self) -> list[fx.Node]:
-        """Return the nodes in the order of the indices in sites."""
+    def nodes(self) -> list[fx.Node]:
+        """Return all nodes; a site of a rule refers to nodes by their index in this list."""
         return list(self.graph.nodes)
 
     def sweep(self) -> None:
         """Remove nodes of the graph that no other node uses."""
-        for node in reversed(self.names()):
+        for node in reversed(self.nodes()):
             if node.op not in ("output", "placeholder") and not node.users:
                 self.graph.erase_node(node)
 
     def digest(self) -> str:
         """Return a hash that is equal for equal graphs, independent of the names of nodes."""
         known = digests(self.graph.nodes)
-        return known[self.names()[-1]]
+        return known[self.nodes()[-1]]
 
 
 def trace(layers: nn.Module, inputs: Sequence[Tensor]) -> Program:

@@ -102,8 +102,8 @@ def train_with(model: Recommender, steps: Sequence[str]) -> None:
         model.layers = TrainingLayers(layers, replayed(program_of(model), steps), tuple(steps)).train(model.training)
 
 
-def original_again(model: Recommender) -> None:
-    """Restore the original layers of a model trained with steps, with the trained weights."""
+def restore_original_layers(model: Recommender) -> None:
+    """Restore the original layers of a model that was trained with rewriting steps; trained weights are kept."""
     if isinstance(model.layers, TrainingLayers):
         model.layers = model.layers.restored()
 
@@ -137,8 +137,8 @@ class RewrittenStep:
         train_with(model, value)
 
     def remove(self, model: Recommender) -> None:
-        """Restore the original layers of a model, with the weights trained so far; see `original_again`."""
-        original_again(model)
+        """Restore the original layers of a model, with the weights trained so far; see `restore_original_layers`."""
+        restore_original_layers(model)
 
 
 REWRITING, REWRITTEN_STEP = Rewriting(), RewrittenStep()

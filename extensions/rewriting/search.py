@@ -95,7 +95,7 @@ def _best(found: list[Candidate]) -> list[Candidate]:
 
 
 def _choices(program: Program, rules: Sequence[Rule], part: int | None) -> Iterator[tuple[Rule, tuple[int, ...]]]:
-    nodes = program.names()
+    nodes = program.nodes()
     for rule in rules:
         for site in list(sites(program, rule)):
             if part is None or all(nodes[number].meta.get(PART) == part for number in site):

@@ -9,7 +9,7 @@ from shunter.extensions.tiers.row_use import row_levels
 from shunter.extensions.tiers.slots import BYTES_A_ROW, BYTES_A_SLOT
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.role import FLOAT_BYTES, EmbeddingTables
-from shunter.models.registry import may_lie_in_file
+from shunter.models.registry import can_be_in_file
 from shunter.models.spec import Features, ModelSpec
 
 
@@ -61,7 +61,7 @@ def cached_rows(spec: ModelSpec, features: Features, memory_bytes: int) -> int |
     size = EmbeddingTables.count_bytes(spec.tables(features))
     if size.weights + size.optimizer <= memory_bytes:
         return None
-    if not may_lie_in_file(spec):
+    if not can_be_in_file(spec):
         why = "of several widths or shared rows" if spec.has_mixed_tables else f"of {spec.family}, read id by id,"
         why = "in fp16" if spec.table_precision != "fp32" else why
         raise RequestError(

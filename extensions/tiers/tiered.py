@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from shunter.errors import RequestError, TooLargeError
 from shunter.extensions.tiers.tiers import RowTiers, check_cache
 from shunter.models.embeddings.cache_counts import CacheCounts
-from shunter.models.embeddings.initial_weights import RowsByThemselves, draw_tables
+from shunter.models.embeddings.initial_weights import IndependentRows, draw_tables
 from shunter.models.embeddings.mapped import sum_of_rows
 from shunter.models.embeddings.pooled import build_embeddings
 from shunter.models.embeddings.request import EmbeddingCache, Kernel, TableRequest
@@ -290,7 +290,7 @@ class TieredEmbeddings(EmbeddingTables):
         self._tiers.start_anew()
         starts = [0, *accumulate(self.rows)]
 
-        def later(table: RowsByThemselves) -> None:
+        def later(table: IndependentRows) -> None:
             self._tiers.add_start(table, first=starts[table.table], rows=table.rows)
 
         for table, first_row, drawn in draw_tables(self.rows, self.dim, generator, self.initial_bound, later=later):

@@ -28,7 +28,7 @@ from torch import Tensor
 from shunter.errors import HardwareError, RequestError
 from shunter.extensions.tiers.slots import Admission, SlotMap
 from shunter.models.embeddings.cache_counts import CacheCounts
-from shunter.models.embeddings.initial_weights import RowsByThemselves
+from shunter.models.embeddings.initial_weights import IndependentRows
 from shunter.models.embeddings.request import EmbeddingCache
 
 # Looked-up rows after which the mapped pages are released: at most 64 MiB, because Linux maps 64 KiB around each
@@ -53,7 +53,7 @@ class StartBlock:
     first: int
     rows: int
     first_row: int
-    table: RowsByThemselves
+    table: IndependentRows
 
 
 class StartingRows:
@@ -144,7 +144,7 @@ class RowTiers:
         """Reset the tiers: mark all rows as neither written nor registered by `add_start`."""
         self._starting = StartingRows()
 
-    def add_start(self, table: RowsByThemselves, *, first: int, rows: int, first_row: int = 0) -> None:
+    def add_start(self, table: IndependentRows, *, first: int, rows: int, first_row: int = 0) -> None:
         """Register rows that are initialised at their first lookup; see `StartBlock`. None of them may be in a slot."""
         self._starting.blocks.append(StartBlock(first, rows, first_row, table))
         self._map.mark_uninitialised(first, first + rows)

@@ -24,7 +24,7 @@ _DIGITS = 24  # bits of a float32
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsByThemselves:
+class IndependentRows:
     """Embedding table whose rows can be initialised independently of each other.
 
     Attributes:
@@ -87,7 +87,7 @@ def draw_tables(
     generator: torch.Generator,
     bound: float | None = None,
     *,
-    later: Callable[[RowsByThemselves], None] | None = None,
+    later: Callable[[IndependentRows], None] | None = None,
 ) -> Iterator[tuple[int, int, Tensor]]:
     """Draw the initial weights of each table uniformly within its bound, the same for all kinds of tables.
 
@@ -106,17 +106,17 @@ def draw_tables(
     room = torch.empty(min(ROWS_DRAWN_AT_ONCE, max(rows)) * max(widths))
     for table, (table_rows, width) in enumerate(zip(rows, widths, strict=True)):
         limit = table_rows**-0.5 if bound is None else bound
-        by_themselves = None
+        independent = None
         if table_rows >= LATER_FROM_ROWS:
             key = int(torch.randint(np.iinfo(np.int64).max, (), generator=generator))
-            by_themselves = RowsByThemselves(table=table, rows=table_rows, width=width, limit=limit, key=key)
+            independent = IndependentRows(table=table, rows=table_rows, width=width, limit=limit, key=key)
             if later is not None:
-                later(by_themselves)
+                later(independent)
                 continue
         for first_row in range(0, table_rows, ROWS_DRAWN_AT_ONCE):
             part = room[: min(ROWS_DRAWN_AT_ONCE, table_rows - first_row) * width].view(-1, width)
-            if by_themselves is None:
+            if independent is None:
                 part.uniform_(-limit, limit, generator=generator)
             else:
-                by_themselves.draw(np.arange(first_row, first_row + len(part)), out=part.numpy())
+                independent.draw(np.arange(first_row, first_row + len(part)), out=part.numpy())
             yield table, first_row, part

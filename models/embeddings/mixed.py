@@ -26,8 +26,8 @@ from shunter.models.spec import TableShape
 class MixedEmbeddings(EmbeddingTables):
     """Tables of any width up to that of the vectors, with the interface of every embedding kernel.
 
-    All rows are in one array, one after the other, each as long as its table is wide. So a narrow table needs less
-    memory, lookups and updates. The row-wise Adagrad takes the mean over the numbers of a row.
+    All rows are in one array without padding, so a narrow table takes less memory and time. The row-wise
+    Adagrad takes the mean over the numbers of a row.
 
     Args:
         shapes: Ids, rows and width of each table.

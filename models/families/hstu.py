@@ -84,18 +84,18 @@ class HstuLayer(nn.Module):
         Returns:
             New states, `[batch, n, dim]` in float32; in the last layer `[batch, 1, dim]`.
         """
-        asking = 1 if self.is_last else states.shape[1]
+        queries = 1 if self.is_last else states.shape[1]
         normal = self.norms[0](states)
-        query, gate = self._by_head(self.ask(normal[:, :asking]))
+        query, gate = self._by_head(self.ask(normal[:, :queries]))
         key, value = self._by_head(self.show(normal))
         scores = torch.bmm(query, key.transpose(1, 2)).float()
         if self.bias is not None:
-            scores = (scores.unflatten(0, (-1, self.heads)) + self._biases(ages, asking)).flatten(0, 1)
-        hidden = is_hidden[:, :asking].repeat_interleave(self.heads, dim=0)
+            scores = (scores.unflatten(0, (-1, self.heads)) + self._biases(ages, queries)).flatten(0, 1)
+        hidden = is_hidden[:, :queries].repeat_interleave(self.heads, dim=0)
         weights = nn.functional.silu(scores).masked_fill(hidden, 0.0) / states.shape[1]
         seen = self._joined(torch.bmm(weights.to(value.dtype), value))
         added = self.project_out(self.norms[1](seen) * self._joined(gate))
-        return states[:, :asking] + self.dropout(added).float()
+        return states[:, :queries] + self.dropout(added).float()
 
     def _by_head(self, projected: Tensor) -> tuple[Tensor, Tensor]:
         """Split `[batch, n, heads * (query + value width)]` into both parts, `[batch * heads, n, width]` each."""
@@ -107,13 +107,13 @@ class HstuLayer(nn.Module):
         """Map `[batch * heads, n, width]` to `[batch, n, heads * width]`."""
         return of_heads.unflatten(0, (-1, self.heads)).transpose(1, 2).flatten(2)
 
-    def _biases(self, ages: Tensor, asking: int) -> Tensor:
-        """Return biases `[batch, heads, asking, n]`: by age for the candidate, by distance between ids."""
+    def _biases(self, ages: Tensor, queries: int) -> Tensor:
+        """Return biases `[batch, heads, queries, n]`: by age for the candidate, by distance between ids."""
         assert self.bias is not None
         of_candidate = nn.functional.embedding(ages, self.bias).transpose(1, 2).unsqueeze(2)
-        if asking == 1:
+        if queries == 1:
             return of_candidate
-        place = torch.arange(asking, device=ages.device)
+        place = torch.arange(queries, device=ages.device)
         of_ids = nn.functional.embedding((place[1:, None] - place).clamp(min=0), self.bias).permute(2, 0, 1)
         return torch.cat([of_candidate, of_ids.expand(ages.shape[0], -1, -1, -1)], dim=2)
 

@@ -32,8 +32,7 @@ class SequenceSpec(ModelSpec):
         encoder_widths: Hidden width of each of the encoder's layers.
         encoder_output: Output of the last layer: its state after the newest position, or the mean of its states.
         encoder_dropout: Dropout rate of the inputs and states of each encoder layer in training, with a new mask at
-            each
-            position; `dropout_kind` determines whether each sample has its own mask.
+            each position; `dropout_kind` determines whether each sample has its own mask.
     """
 
     family: ClassVar[str] = "sequence"

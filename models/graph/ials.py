@@ -30,7 +30,7 @@ class IalsSpec(GraphSpec):
         embedding_dim: Width of the vectors.
         relative_regularization: Factor of the squared vectors in the loss. It is multiplied by the total weight of each
             node's terms and by the `strength` of the graph, so that one value suits dense and sparse logs. The default
-            was set on Amazon's games, their 10-core and the positives of Frappe.
+            was chosen on Amazon Video Games, its 10-core subset, and the positive rows of Frappe.
         unobserved_weight: Weight of every (user, item) pair in the loss as a negative.
     """
 

@@ -102,7 +102,7 @@ def _incidence(graph: Graph) -> tuple[Any, Any]:
 
 
 def _meetings(graph: Graph) -> np.ndarray:
-    """Return the number of pairs of each item with items of its users, with repetitions, `[items]`."""
+    """Return for each item the sum of the degrees of its users: its item pairs, with repetitions, `[items]`."""
     degrees = graph.user_degrees()[graph.edge_users]
     return np.bincount(graph.edge_items, weights=degrees, minlength=graph.items).astype(np.int64)
 

@@ -46,11 +46,11 @@ def info_nce(one: Tensor, other: Tensor, temperature: float) -> Tensor:
 def products(users: Tensor, items: Tensor, ids: Tensor) -> Tensor:
     """Return dot products of each user's vector with some items' vectors.
 
-    `users` is `[samples, dim]`, `items` is `[items, dim]` and `ids` is `[samples, some]`. With few items the products
+    `users` is `[samples, dim]`, `items` is `[items, dim]` and `ids` is `[samples, chosen]`. With few items the products
     with all items are computed, since gathering vectors and scattering their gradients costs more.
 
     Returns:
-        Dot products, `[samples, some]`.
+        Dot products, `[samples, chosen]`.
     """
     if len(items) <= FEWEST_SHARED * ids.shape[1]:
         return (users @ items.T).gather(1, ids)

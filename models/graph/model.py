@@ -24,7 +24,7 @@ class LayerCounts:
         written_rows: Vectors written.
         operators: Number of dispatched operators, including the backward pass.
         embeddings: Learned vectors of nodes.
-        products: For each product with a weight matrix its rows, and its input width in multiples of the vectors'.
+        products: Number of rows of each product with a weight matrix, and input width in multiples of `embedding_dim`.
         products_of_sample: Additional products with square matrices, for each sample.
         biases: Number of bias vectors in addition to the weight matrices.
     """

@@ -129,10 +129,10 @@ def co_counts(
     *,
     user_weights: Tensor | None = None,
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield how many users chose both of two items, or the total weight `[users]` of these users, for blocks of items.
+    """Count the users who chose both of two items, or sum the weights `[users]` of these users.
 
-    Returns:
-        Items of a block, int64 `[some]`, and their counts with all items, float32 `[items, some]`.
+    Yields:
+        Items of a block, int64 `[block]`, and their counts with all items, float32 `[items, block]`.
     """
     users, items = graph.edge_users, graph.edge_items
     to_items = neighbour_sum(users, items, graph.users, graph.items, device=device, backend=backend)

@@ -159,7 +159,7 @@ class SasRec(GraphModel[SasRecSpec]):
 
     @classmethod
     def scored_items(cls, negatives: int) -> int:
-        """Return the number of scored items, as for two towers with a softmax."""
+        """Return the number of items that are scored for each sample: the positives and negatives of its group."""
         return TOGETHER * (1 + negatives)
 
     def reseed(self, seed: int) -> None:
@@ -208,7 +208,7 @@ class SasRec(GraphModel[SasRecSpec]):
             items: Item of each sample, `[samples]`.
 
         Returns:
-            States `[places, dim]`, the row of each sample's state `[samples]`, and whether a sample has a state.
+            States `[states, dim]`, the row of each sample's state `[samples]`, and whether a sample has a state.
         """
         known = self.sequences
         ranks = known.ranks[torch.searchsorted(known.keys, users * len(self.items) + items)]

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 
 
 class Batch(ctypes.Structure):
-    """`Batch` of the library."""
+    """Struct `Batch` of kernels.cpp: pointers to ids, offsets and weights of a batch, and their sizes."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("ids", "offsets", "id_weights")),
@@ -45,7 +45,7 @@ class Tables(ctypes.Structure):
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled kernels; None if they were not built here or do not load."""
+    """Return the compiled kernels; None if they were not built on this machine or do not load."""
     found = [path for end in EXTENSION_SUFFIXES if (path := Path(__file__).with_name(LIBRARY + end)).exists()]
     if not found:
         return None

@@ -6,7 +6,7 @@ from shunter.errors import RequestError
 from shunter.model_families import AUTO
 from shunter.models.counting import count_model
 from shunter.models.names import auto_families, check_model, representative
-from shunter.models.registry import build_layers, may_lie_in_file, model_spec
+from shunter.models.registry import build_layers, can_be_in_file, model_spec
 from shunter.models.spec import CategoricalFeature, Features
 from tests.models.families.test_dlrm import features_of
 
@@ -40,4 +40,4 @@ def test_auto_reads_a_history_where_there_is_one() -> None:
     for family in auto_families(features):
         build_layers(model_spec(family), features)
     assert auto_families(features, in_file=True) == auto_families()
-    assert may_lie_in_file(model_spec(representative(AUTO, features)))  # so that large tables find their room
+    assert can_be_in_file(model_spec(representative(AUTO, features)))  # so that large tables find their room

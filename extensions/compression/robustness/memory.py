@@ -184,13 +184,13 @@ class Detector:
 
     Attributes:
         memory: Model in memory.
-        then: Original log odds of the result on the sample of rows, `[rows]` or `[rows, tasks]`.
+        undamaged: Log odds of the undamaged result on the sample of rows, `[rows]` or `[rows, tasks]`.
     """
 
     memory: Memory
-    then: np.ndarray
+    undamaged: np.ndarray
 
-    def believed(self, logits: np.ndarray) -> list[int]:
+    def members_to_keep(self, logits: np.ndarray) -> list[int]:
         """Return the members to keep, given the current predictions of all members on the sample of rows.
 
         The members are chosen so that their result has the least Kullback-Leibler divergence from the original. Without
@@ -212,7 +212,7 @@ class Detector:
 
     def _divergence(self, now: np.ndarray) -> float:
         """Return the divergence in nats, rounded so that subsets with equal results tie and the larger one is kept."""
-        return round(_divergence(self.then, now), 9)
+        return round(_divergence(self.undamaged, now), 9)
 
 
 def _divergence(then: np.ndarray, now: np.ndarray) -> float:

@@ -68,7 +68,7 @@ class RobustnessCard:
         return figures
 
     def _withstood(self, answer: str) -> float | None:
-        """Return the highest rate up to which the AUC is at least the floor; None if there is none."""
+        """Return the highest fault rate at which a protection keeps the AUC at or above the floor; None for no rate."""
         highest = None
         for one in self.found:
             if one.mean_auc(answer) < self.floor:

@@ -36,11 +36,11 @@ class FaultResult:
     left: float
 
     def mean_auc(self, answer: str) -> float:
-        """Return the mean AUC over the draws."""
+        """Return the mean AUC over the draws, with a protection of `ANSWERS`."""
         return float(np.mean(self.auc[answer]))
 
     def mean_ne(self, answer: str) -> float:
-        """Return the mean NE over the draws."""
+        """Return the mean NE over the draws, with a protection of `ANSWERS`."""
         return float(np.mean(self.ne[answer]))
 
 
@@ -80,12 +80,12 @@ def measure_under_faults(
                 figures["values"].append(_quality(test, memory.combine(members_logits(memory, test))))
             memory.load(is_guarded=True, is_corrected=True)
             logits = members_logits(memory, test)
-            kept = detector.believed(members_logits(memory, canaries)) if memory.members > 1 else [0]
+            kept = detector.members_to_keep(members_logits(memory, canaries)) if memory.members > 1 else [0]
             left.append(len(kept))
             without_checks = [] if memory.has_check_bits else [("values", None)]
-            for answer, believed in (*without_checks, ("bits", None), ("members", kept)):
+            for answer, members in (*without_checks, ("bits", None), ("members", kept)):
                 if answer in answers:
-                    figures[answer].append(_quality(test, memory.combine(logits, believed)))
+                    figures[answer].append(_quality(test, memory.combine(logits, members)))
     memory.load(is_guarded=False)
     auc, ne = ({answer: tuple(one[place] for one in found) for answer, found in figures.items()} for place in (0, 1))
     return FaultResult(errors=errors, auc=auc, ne=ne, hit=float(np.mean(hit)), left=float(np.mean(left)))

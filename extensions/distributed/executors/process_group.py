@@ -31,7 +31,7 @@ from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.types import HardwareProfile, Placement
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.role import EmbeddingTables
-from shunter.models.registry import build_model, may_lie_in_file
+from shunter.models.registry import build_model, can_be_in_file
 
 LARGEST_SHARE = 0.5  # of this process's free memory for the finished tables, because scoring also needs memory
 TASK, KEPT_LOG = "task.pickle", "processes.log"
@@ -204,7 +204,7 @@ def _are_too_large(job: ClickJob) -> bool:
     """Return True if the divided tables are too large for this process's memory and can be kept in a file."""
     size = EmbeddingTables.count_bytes(job.spec.tables(job.dataset.features))
     free = free_memory_bytes()
-    return may_lie_in_file(job.spec) and size.weights + size.optimizer > LARGEST_SHARE * free
+    return can_be_in_file(job.spec) and size.weights + size.optimizer > LARGEST_SHARE * free
 
 
 def _keep_log(group: Group, directory: Path) -> None:

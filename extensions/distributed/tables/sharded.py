@@ -20,7 +20,7 @@ from shunter.extensions.distributed.tables.exchanged import ExchangedTable, RowE
 from shunter.extensions.distributed.tables.selected_columns import ColumnOrder
 from shunter.extensions.distributed.tables.sharding_types import CommunicationPrecision
 from shunter.extensions.distributed.tables.torchrec_tables import MakePlan, SentIds, TorchRecTables
-from shunter.models.embeddings.initial_weights import ROWS_DRAWN_AT_ONCE, RowsByThemselves, draw_tables
+from shunter.models.embeddings.initial_weights import ROWS_DRAWN_AT_ONCE, IndependentRows, draw_tables
 from shunter.models.embeddings.mixed import MixedBags
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.row_traffic import RowTraffic
@@ -243,7 +243,7 @@ class ShardedEmbeddings(EmbeddingTables):
         """Draw the same weights as other kernels; of large tables, draw only the rows of this process."""
         shards = list(self.shards())
 
-        def draw_own(table: RowsByThemselves) -> None:
+        def draw_own(table: IndependentRows) -> None:
             for shard in shards:
                 if shard.table == table.table:
                     _draw_rows(table, shard)
@@ -265,7 +265,7 @@ class ShardedEmbeddings(EmbeddingTables):
         return self  # it cannot be moved
 
 
-def _draw_rows(table: RowsByThemselves, shard: Shard) -> None:
+def _draw_rows(table: IndependentRows, shard: Shard) -> None:
     """Draw the rows of a block, part by part."""
     end = shard.first_row + len(shard.weight)
     for first in range(shard.first_row, end, ROWS_DRAWN_AT_ONCE):

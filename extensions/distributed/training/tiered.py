@@ -37,7 +37,7 @@ from shunter.extensions.distributed.training.plan import Sharding, make_plan
 from shunter.extensions.tiers.tier_blocks import TierBlocks
 from shunter.extensions.tiers.tiers import RowTiers, check_cache
 from shunter.models.embeddings.cache_counts import CacheCounts
-from shunter.models.embeddings.initial_weights import RowsByThemselves, draw_tables
+from shunter.models.embeddings.initial_weights import IndependentRows, draw_tables
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.shards import Shard, copy_block
@@ -202,7 +202,7 @@ class TieredShards(EmbeddingTables):
         self._tiers.start_anew()
         shards = {shard.table: shard for shard in self.initialised_shards()}
 
-        def later(drawn: RowsByThemselves) -> None:
+        def later(drawn: IndependentRows) -> None:
             own = shards.get(drawn.table)
             if own is not None:
                 first = int(self._own_starts[drawn.table])

@@ -85,7 +85,7 @@ class BatchTables(Rule):
         readers = min((user for node in site for user in node.users), key=order.__getitem__)
         last = max(site, key=order.__getitem__)
         if order[readers] < order[last]:
-            raise ValueError("a table is read before another one is looked up")
+            raise ValueError("the result of one lookup is used before another lookup, so they cannot be merged")
         with program.graph.inserting_after(last):
             anchor = call(program, batched_bags)
         with program.graph.inserting_before(anchor):

@@ -18,7 +18,7 @@ from shunter.engine.metrics import Metrics
 from shunter.engine.passes.role import Pass
 from shunter.extensions.compression.bench import Bench
 from shunter.extensions.compression.fine_tune import FineTuning, divergence, fine_tune
-from shunter.extensions.compression.fitting import Candidate, fastest_that_keeps
+from shunter.extensions.compression.fitting import Candidate, fastest_within_limits
 from shunter.extensions.compression.product import ProductLinear
 from shunter.extensions.compression.product_learning import LearnedProduct, prototypes_of, squared_distances
 from shunter.extensions.compression.product_pass import PASS as PRODUCT
@@ -148,7 +148,7 @@ def test_what_a_pass_makes_is_saved_and_scores_alike(
 
 
 @pytest.mark.parametrize("keeps_from", range(6))
-def test_the_fastest_that_keeps_the_floor_is_found(
+def test_the_fastest_candidate_above_the_floor_is_found(
     dataset: Dataset, monkeypatch: pytest.MonkeyPatch, keeps_from: int
 ) -> None:
     tried: list[int] = []
@@ -165,6 +165,6 @@ def test_the_fastest_that_keeps_the_floor_is_found(
     monkeypatch.setattr("shunter.extensions.compression.fitting._fine_tuned", tuned)
     monkeypatch.setattr(Bench, "quality", quality)
     candidates = [Candidate(str(number), list, list) for number in range(5)]
-    found = fastest_that_keeps(subject, candidates)
+    found = fastest_within_limits(subject, candidates)
     assert found.form_name == str(min(keeps_from, 4)), "the nearest where none keeps it"
     assert len(tried) <= 3

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shunter.extensions.compression.packed_forms import CHOICES, Packed, climbed
+from shunter.extensions.compression.packed_forms import CHOICES, Packed, climb
 from shunter.extensions.compression.packing import Form
 
 
@@ -18,7 +18,7 @@ def test_what_loses_next_to_nothing_is_taken_at_once() -> None:
         seen.append(form)
         return packed(form, 0.5)
 
-    found = climbed(tried, enough=0.5)
+    found = climb(tried, enough=0.5)
     assert found is not None
     assert seen == [found.form] == [Form()]
 
@@ -40,15 +40,15 @@ def test_where_the_choices_do_not_depend_on_each_other_the_best_of_all_is_found(
         for units in CHOICES["unit_share"]
         for rows in (8, 4, 2)
     ]
-    found = climbed(lambda form: packed(form, loss(form)), enough=-1)
+    found = climb(lambda form: packed(form, loss(form)), enough=-1)
     assert found is not None
     assert found.loss == min(map(loss, every))
 
 
 def test_the_smallest_form_is_found_where_no_other_has_room() -> None:
     smallest = Form(row_bits=2, layer_bits=4, unit_share=0.25)
-    found = climbed(lambda form: packed(form, 1.0) if form == smallest else None, enough=0)
+    found = climb(lambda form: packed(form, 1.0) if form == smallest else None, enough=0)
     assert found is not None
     assert found.form == smallest
     assert "rows of 2 bits, layers of 4 bits, 0.25 of the hidden units" in found.label
-    assert climbed(lambda _: None, enough=0) is None
+    assert climb(lambda _: None, enough=0) is None

@@ -110,7 +110,7 @@ def test_a_detector_believes_those_that_say_what_they_said(models: list[Model], 
     said = np.tile(random.normal(size=(1, 200)), (3, 1))
     detector = Detector(memory, memory.combine(said))
     said[list(broken)] += random.normal(3, 5, (len(broken), 200))
-    assert detector.believed(said) == [member for member in range(3) if member not in broken]
+    assert detector.members_to_keep(said) == [member for member in range(3) if member not in broken]
 
 
 def test_what_a_tensor_never_held_is_taken_as_near_to_zero_as_it_was(models: list[Model]) -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from shunter.extensions.tiers.tiered import TieredEmbeddings
 from shunter.models.embeddings import initial_weights
-from shunter.models.embeddings.initial_weights import ROWS_DRAWN_AT_ONCE, RowsByThemselves, draw_tables
+from shunter.models.embeddings.initial_weights import ROWS_DRAWN_AT_ONCE, IndependentRows, draw_tables
 from tests.extensions.tiers.test_tiered import (
     TABLES,
     assert_same_tables,
@@ -35,14 +35,14 @@ def uninitialised(tables: TieredEmbeddings) -> int:
 @settings(deadline=None, max_examples=40)
 @given(width=st.integers(1, 9), key=st.integers(0, 2**63 - 2), rows=st.lists(st.integers(0, 10**9), min_size=1))
 def test_a_row_is_the_same_whichever_rows_it_is_drawn_with(width: int, key: int, rows: list[int]) -> None:
-    table = RowsByThemselves(table=0, rows=10**9 + 1, width=width, limit=0.3, key=key)
+    table = IndependentRows(table=0, rows=10**9 + 1, width=width, limit=0.3, key=key)
     together = table.draw(np.array(rows))
     assert np.array_equal(together, np.concatenate([table.draw(np.array([row])) for row in rows]))
     assert np.abs(together).max() <= np.float32(0.3)
 
 
 def test_numbers_are_spread_evenly_and_tell_nothing_of_each_other() -> None:
-    one, other = (RowsByThemselves(table=0, rows=1, width=5, limit=1, key=key) for key in (7, 8))
+    one, other = (IndependentRows(table=0, rows=1, width=5, limit=1, key=key) for key in (7, 8))
     drawn = one.draw(np.arange(40_000)).astype(np.float64)
     counts = np.histogram(drawn, bins=50, range=(-1, 1))[0]
     assert ((counts - 4_000) ** 2 / 4_000).sum() < 100  # 49 degrees of freedom: 85 for one in a thousand
@@ -53,7 +53,7 @@ def test_numbers_are_spread_evenly_and_tell_nothing_of_each_other() -> None:
 
 def test_parts_of_a_table_are_drawn_as_the_whole() -> None:
     rows = ROWS_DRAWN_AT_ONCE + 3
-    kept: list[RowsByThemselves] = []
+    kept: list[IndependentRows] = []
     list(draw_tables([rows], 2, torch.Generator().manual_seed(1), later=kept.append))
     parts = [part.clone() for _, _, part in draw_tables([rows], 2, torch.Generator().manual_seed(1))]
     assert np.array_equal(torch.cat(parts).numpy(), kept[0].draw(np.arange(rows)))

@@ -25,7 +25,7 @@ from shunter.models.trace import Operator, StepTrace
 OWN_OR_TORCH = ("shunter.models.", "torch.")
 
 
-def kept_trace(layers: nn.Module, inputs: Sequence[Tensor], named: str, trace: Callable[[], StepTrace]) -> StepTrace:
+def cached_trace(layers: nn.Module, inputs: Sequence[Tensor], named: str, trace: Callable[[], StepTrace]) -> StepTrace:
     """Return the trace of a step from the cache, or make and cache it.
 
     Args:
