@@ -21,7 +21,7 @@ import torch
 from benchmarks.report import parse_arguments, publish, table
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch, make_batch
-from shunter.engine.loop.step import admitted, applied, build_dense_optimizer, prefetch, train_step
+from shunter.engine.loop.step import admitted_batches, applied, build_dense_optimizer, prefetch, train_step
 from shunter.extensions.tiers.slots import Admission
 from shunter.extensions.tiers.tiered import TieredEmbeddings
 from shunter.models.embeddings.request import EmbeddingCache
@@ -78,8 +78,8 @@ def train(features: Features, batches: list[Batch], variant: Variant) -> tuple[d
             _slow_down(model.embeddings, variant.rows_per_second)
         optimizer = build_dense_optimizer(model, RATES)
         source = iter(batches)
-        with prefetch(admitted(source, model) if variant.ahead else source, execution) as ready:
-            steps = iter(ready) if variant.ahead else admitted(ready, model)
+        with prefetch(admitted_batches(source, model) if variant.ahead else source, execution) as ready:
+            steps = iter(ready) if variant.ahead else admitted_batches(ready, model)
             for batch in islice(steps, WARMUP_STEPS):
                 train_step(model, optimizer, batch, "fp32")
             waited, counted = ready.wait_seconds, _counts(model)
@@ -89,9 +89,9 @@ def train(features: Features, batches: list[Batch], variant: Variant) -> tuple[d
         figures["wait_seconds"] = ready.wait_seconds - waited
         figures["wait_step_seconds"] = figures["wait_seconds"] / len(seconds)
         if figures.get("lookups"):  # of batches admitted, which may be some more than were trained
-            admitted_batches = figures["lookups"] / (SAMPLES * len(features.categorical))
-            figures["misses_step"] = figures["misses"] / admitted_batches
-            figures["transfer_step_seconds"] = figures["transfer_seconds"] / admitted_batches
+            batch_count = figures["lookups"] / (SAMPLES * len(features.categorical))
+            figures["misses_step"] = figures["misses"] / batch_count
+            figures["transfer_step_seconds"] = figures["transfer_seconds"] / batch_count
             figures["hit_rate"] = figures["hits"] / (figures["hits"] + figures["misses"])
     return figures, model
 

@@ -93,8 +93,8 @@ class Execution:
             original layers.
         packs_activations: Whether autograd's saved tensors of a ReLU are stored without their zeros; the result is
             bitwise the same.
-        compacts_dead_units: Whether units that are zero for a whole batch are left out of the products behind them
-            in a training step; equal within rounding, not bit for bit.
+        compacts_dead_units: Whether a training step leaves units that are zero for a whole batch out of the matrix
+            products of the next layer; equal within rounding, not bit for bit.
     """
 
     device: str = "cpu"
@@ -131,7 +131,7 @@ class Schedule:
         checks: Passes over the training part, such as 1/3, after which the model is also validated within an epoch. The
             result is only reported; it affects neither weights, nor the history, nor the patience.
         select_by: Validation figure that compares epochs: it selects the best weights, the end of patience and
-            plateaus. Click models use one of the first three; a ranking uses NDCG@20 unless this is recall@20.
+            plateaus. Click models use `ne`, `auc` or `logloss`; a ranking uses NDCG@20 unless this is `recall@20`.
         repeats: Whether a ranking is evaluated also on pairs (user, item) that occur in training.
     """
 

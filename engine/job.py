@@ -49,8 +49,8 @@ class Hooks:
     """Functions that are called during training; an exception in a hook ends the training run and reaches the caller.
 
     Attributes:
-        on_epoch: Called after each epoch with its report, and at the schedule's checks. For an epoch that was
-            interrupted before its end was saved, called again.
+        on_epoch: Called after each epoch with its report, and at the schedule's checks. Called again for an epoch whose
+            end had not been saved before an interruption.
         on_step: Called after each step with the number of steps done and the steps of `max_epochs`.
         should_stop: Called after each step, so it must be fast; a returned reason ends training.
         adapt: Called after each step with its seconds, including the wait for its batch; returns the intra-operator

@@ -90,9 +90,9 @@ def _or_in_half(spec: ModelSpec) -> str:
 def process_bytes() -> int:
     """Return the memory in bytes of this process, including the libraries that a training run loads at its first step.
 
-    The libraries are loaded here, so that they count once: the embedding kernel, the writer of checkpoints, and the
-    kernels of a dense layer, by a step of one. Torch's compiler takes a second to load and few training runs need it.
-    If it is not loaded, its memory is added.
+    This function loads the embedding kernel, the safetensors library and the kernels of a dense layer, so that their
+    memory is measured. Torch's compiler takes a second to load and few training runs need it. If the compiler is not
+    loaded, an estimate of its memory is added.
     """
     choose_kernel("auto", torch.device("cpu"))
     importlib.import_module("safetensors.torch")

@@ -1,7 +1,7 @@
 """Metrics of predicted click probabilities, or of predicted numbers.
 
 A further metric is a function of labels `[rows]` (0 or 1), logits `[rows]` (predicted log odds) and weights `[rows]` or
-None that returns a number. Every installed one is computed wherever the AUC is.
+None that returns a number. Every registered metric (`METRICS`) is computed together with the AUC.
 """
 
 import math
@@ -46,7 +46,7 @@ class Metrics(Record):
         rows: Number of scored rows with positive weight.
         base_rate: Share of positives in these rows, by weight.
         others: With several tasks, metrics of the tasks besides the main task, by name.
-        more: Values of the metrics that other distributions add (`METRICS`), by name.
+        more: Values of the metrics that installed packages add (`METRICS`), by name.
         rmse: Root of the mean squared error of predicted numbers, in their unit; None for clicks.
         mae: Mean absolute error of predicted numbers, in their unit; None for clicks.
 
@@ -226,9 +226,15 @@ def predict(logits: np.ndarray, number: NumberLabel | None = None) -> np.ndarray
 
 
 def on_scale(logits: np.ndarray, own: NumberLabel | None, given: NumberLabel | None) -> np.ndarray:
-    """Return outputs on the scale of another description of the label; log odds unchanged.
+    """Convert model outputs for a numeric label to the scale of another description of the label.
 
-    Outputs of levels have no other scale, but each loss is a likelihood, which needs none: judge them by their own.
+    Outputs of an ordinal loss cannot be converted: evaluate them on their own scale, which is comparable because the
+    loss is a likelihood.
+
+    Args:
+        logits: Outputs, `[rows]`; log odds of clicks are returned unchanged.
+        own: Description by which the model was trained; None for clicks.
+        given: Description of the target scale; None for clicks.
     """
     if own is None or given is None or own == given:
         return logits

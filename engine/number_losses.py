@@ -68,14 +68,14 @@ class _Linear(NumberLoss):
 
     @abstractmethod
     def of_errors(self, errors: Tensor) -> Tensor:
-        """Return the losses of errors in standard deviations, positive where a label is above its prediction."""
+        """Return the loss of each error (label minus prediction, in standard deviations of the label)."""
 
 
 class SquaredError(_Linear):
     """Squared error, in units of the label's variance; predicts the mean."""
 
     def of_errors(self, errors: Tensor) -> Tensor:
-        """Return the losses of errors in standard deviations, positive where a label is above its prediction."""
+        """Return the loss of each error (label minus prediction, in standard deviations of the label)."""
         return errors**2
 
 
@@ -83,7 +83,7 @@ class Huber(_Linear):
     """Squared error that is linear from `parameter` standard deviations on (Huber, 1964); outliers count less."""
 
     def of_errors(self, errors: Tensor) -> Tensor:
-        """Return the losses of errors in standard deviations, positive where a label is above its prediction."""
+        """Return the loss of each error (label minus prediction, in standard deviations of the label)."""
         return nn.functional.huber_loss(errors, torch.zeros_like(errors), reduction="none", delta=self.parameter)
 
     def best_constant(self, labels: Tensor, weights: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ class Huber(_Linear):
 
 
 class Quantile(_Linear):
-    """Pinball loss: predicts the quantile `parameter`, which that share of the labels is below."""
+    """Pinball loss: predicts the value that exceeds a share `parameter` of the labels."""
 
     def __init__(self, label: NumberLabel, parameter: float) -> None:
         super().__init__(label, parameter)
@@ -102,7 +102,7 @@ class Quantile(_Linear):
             )
 
     def of_errors(self, errors: Tensor) -> Tensor:
-        """Return the losses of errors in standard deviations, positive where a label is above its prediction."""
+        """Return the loss of each error (label minus prediction, in standard deviations of the label)."""
         return torch.maximum(self.parameter * errors, (self.parameter - 1) * errors)
 
     def best_constant(self, labels: Tensor, weights: Tensor) -> Tensor:
@@ -139,8 +139,8 @@ class WeightedLogistic(_Exponential):
     """Logistic regression in which a positive row counts its label, such as a watch time; predicts the mean amount.
 
     The odds are the prediction (Covington et al., "Deep Neural Networks for YouTube Recommendations", RecSys 2016).
-    There a row is positive or negative, so that the odds are a little too high. Here each row is also a negative of
-    weight 1, so that the odds are the mean.
+    In that paper a row is positive or negative, so that the odds are a little too high. In this class each row is also
+    a negative of weight 1, so that the odds are the mean.
     """
 
     def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
@@ -190,7 +190,7 @@ class Ordinal(NumberLoss):
         return _minimum(self, labels, weights)
 
     def _on(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the levels, the log odds from each level and from the next level on, and the steps between levels."""
+        """Return, on the device of `outputs`, levels, prior log odds of reaching and of exceeding each, and gaps."""
         if outputs.device not in self._values:  # copied once, for a copy in each step would make the host wait
             kept = self._values[torch.device("cpu")]
             self._values[outputs.device] = tuple(one.to(outputs.device) for one in kept)  # pyright: ignore
@@ -229,7 +229,7 @@ def describe_label(loss: str, labels: np.ndarray, column: str) -> NumberLabel:
 
 
 def _minimum(loss: NumberLoss, labels: Tensor, weights: Tensor) -> Tensor:
-    """Return the output of the smallest mean loss, which is convex in it."""
+    """Return the constant output with the smallest mean loss, which is convex in this output."""
     from scipy.optimize import minimize_scalar
 
     labels, counts = labels.unique(return_inverse=True)

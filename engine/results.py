@@ -70,7 +70,7 @@ class TrainingFigures(Generic[Quality, Report]):
             ranking model by the highest NDCG@20 or recall@20.
         validation: Metrics of the best epoch's weights on the validation part.
         samples_seen: Training samples of all epochs.
-        train_seconds: Wall-clock seconds, validation and checkpoints included, time between interruptions left out.
+        train_seconds: Wall-clock seconds of all attempts, validation and checkpoints included.
         wait_seconds: Part of `train_seconds` in which a step waited for its batch.
         compute_seconds: Part of `train_seconds` of forward, backward and update.
         warm_up_steps: On a GPU, the first steps of each attempt, which prepare its kernels and record a step.
@@ -131,7 +131,7 @@ class Evaluation:
     """Predictions on one split, in the order of its rows.
 
     Attributes:
-        metrics: Metrics; with several tasks of the main task, with the others inside.
+        metrics: Metrics of the main task, which contain those of further tasks.
         labels: float32 `[rows]`, or `[rows, tasks]` with several tasks; 0 for a missing label.
         logits: float32, predicted log odds, of the same shape.
         weights: float32, of the same shape: weight of each label, 0 for a missing label; None: all weights are equal.

@@ -1,4 +1,4 @@
-"""Architectures as fields of a pydantic model: stored in JSON as flat values, as in every other file."""
+"""Pydantic field types for architectures, which are stored in JSON as flat dictionaries of options."""
 
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any

@@ -422,7 +422,7 @@ class Budget:
 
     @property
     def first_limit(self) -> StopReason:
-        """Reason of the limit that is reached first; one must be set."""
+        """Reason of the limit that is reached first; at least one limit must be set."""
         return min(self._ends(), key=lambda end: end[0])[1]
 
     def exhausted(self) -> StopReason | None:

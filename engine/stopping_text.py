@@ -60,7 +60,7 @@ def _energy_limit(details: Details) -> str:
 
 
 def _used_up(limit: str, details: Details) -> str:
-    """Return that a limit is used up, or that it leaves no time for a training run."""
+    """Return a sentence: the limit is used up, or leaves no time for a training run."""
     if "needed_seconds" not in details:
         return f"{limit} is used up."
     used, needed = details["used_seconds"], details["needed_seconds"]

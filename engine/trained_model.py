@@ -43,7 +43,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
         schedule: Largest number of epochs, and the seed.
         stop_reason: Reason why training ended.
         samples_per_second: Training throughput, validation and checkpoints left out.
-        passes: Optimisation passes that were tried, with their gain or the reason of their refusal.
+        passes: Optimisation passes that were tried, with their gain or the reason of their rejection.
         energy: Energy of training, earlier attempts up to their last saved epoch included.
         run_id: MLflow run; None if it was not tracked.
     """
@@ -96,7 +96,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
         Args:
             result: Result of the run.
             job: Training job.
-            values: Fields that neither of them contains.
+            values: Further fields, which neither the result nor the job contains.
         """
         figures = {field.name: getattr(result, field.name) for field in fields(TrainingFigures)}
         return cls(

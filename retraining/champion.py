@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from shunter.engine.checkpoint.scoring import described
+from shunter.engine.checkpoint.scoring import read_architectures
 from shunter.engine.config import Hyperparameters
 from shunter.errors import RequestError
 from shunter.ingestion.encoding.encoder import Encoder
@@ -117,7 +117,7 @@ def choose_origin(champion: Champion, newest: DayLog) -> Origin:
         DataError: The day cannot be read.
     """
     path = champion.files.model / "model.json"
-    _, specs = described(path)
+    _, specs = read_architectures(path)
     best = 0
     if len(specs) > 1:
         means = [losses_of(champion.files, newest, member=member).mean() for member in range(len(specs))]

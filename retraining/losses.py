@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from shunter.engine.checkpoint.checked_files import read_json
-from shunter.engine.checkpoint.scoring import described, memory_for_tables
+from shunter.engine.checkpoint.scoring import memory_for_tables, read_architectures
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.metrics import row_losses
 from shunter.engine.table_files import TABLES_IN_FILES
@@ -55,7 +55,7 @@ def number_of(files: ModelFiles) -> NumberLabel | None:
         CheckpointError: The description of the model is damaged.
     """
     path = files.model / "model.json"
-    return described(path)[0].number if "members" in read_json(path) else None
+    return read_architectures(path)[0].number if "members" in read_json(path) else None
 
 
 def scores_of(

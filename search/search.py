@@ -238,8 +238,8 @@ def space_for(
     Args:
         dataset: Data set.
         request: Request with the name of the space and the model family.
-        placement: Placement of the trials; if the family has towers, the partition of fields into towers is learned at
-            it.
+        placement: Placement of the trials, and of learning the partition of fields into towers for a family with
+            towers.
         directory: Folder of the search.
         parent_run_id: MLflow run of the search.
 

@@ -96,7 +96,7 @@ class Throttle:
         self._free_at = time.monotonic()
 
     def wrote(self, count: int) -> None:
-        """Sleep until `count` more bytes are within the rate."""
+        """Sleep after a write of `count` bytes, as long as the rate limit requires."""
         if self._rate is None:
             return
         self._free_at = max(self._free_at, time.monotonic() - 1.0) + count / self._rate

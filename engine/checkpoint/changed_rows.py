@@ -15,12 +15,12 @@ class GivenUpError(Exception):
     """Error: the writing of rows was abandoned; the unwritten rows must be stored by a later checkpoint."""
 
 
-class RowsToKeep(Protocol):
-    """Rows of the tables in the next checkpoint."""
+class CheckpointRows(Protocol):
+    """Embedding rows selected for one checkpoint, with a method that writes them."""
 
     @property
     def are_all(self) -> bool:
-        """Return True if all rows are stored."""
+        """Return True if all rows of the tables are selected."""
         ...
 
     def write(self, number: int, step: int, parts: Sequence[Part], write_file: WriteFile) -> tuple[Part, ...]:
@@ -43,7 +43,7 @@ class ChangedRows(Protocol):
 
     @property
     def history(self) -> Sequence[Sequence[float]]:
-        """Input of the checkpoint policy, for each range of rows."""
+        """Shares of rows stored by each checkpoint since the last full one, for each range of rows."""
         ...
 
     def note(self, values: Tensor, offsets: Tensor) -> Tensor:
@@ -54,7 +54,7 @@ class ChangedRows(Protocol):
         """Copy embedding rows that the next step changes and that the writer has not written yet."""
         ...
 
-    def next_rows(self, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False) -> RowsToKeep:
+    def next_rows(self, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False) -> CheckpointRows:
         """Return the rows of the next checkpoint, and start a new interval."""
         ...
 
@@ -63,11 +63,11 @@ class ChangedRows(Protocol):
         ...
 
     def undo(self) -> None:
-        """Return the rows of the last `next_rows` to the rows to store, because they were not written."""
+        """Mark the rows of the last `next_rows` as changed again, because they were not written."""
         ...
 
     def put_back(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:
-        """Load the parts of a generation into the tables, and resume the record of changed rows."""
+        """Load the parts of a generation into the tables, and continue to track changed rows from there."""
         ...
 
     def put_best(self, directory: Path, parts: Sequence[Part]) -> None:

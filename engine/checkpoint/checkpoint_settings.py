@@ -21,9 +21,9 @@ FULL_PRECISION = 32
 Bits = Literal["auto"] | StoredBits
 
 
-def stored_bits(asked: str) -> Bits:
-    """Convert the value of an option to bits: `auto`, or a number."""
-    return "auto" if asked == "auto" else next(bits for bits in STORED_BITS if str(bits) == asked)
+def stored_bits(value: str) -> Bits:
+    """Convert the text of an option to bits per number: `auto`, or an integer."""
+    return "auto" if value == "auto" else next(bits for bits in STORED_BITS if str(bits) == value)
 
 
 # Tables below this size are written whole and in full precision each time, which takes a moment. Of larger tables only
@@ -57,7 +57,7 @@ class CheckpointSettings:
     copied_to: str | None = None
 
     def is_incremental(self, table_bytes: int) -> bool:
-        """Return True if tables are stored apart from the other state, piece by piece."""
+        """Return True if tables of this size are stored in separate files, which may hold changed rows only."""
         is_requested = self.rows not in ("auto", "full") or self.bits not in ("auto", FULL_PRECISION)
         return is_requested or (table_bytes >= INCREMENTAL_FROM_BYTES and "changed_rows" in ROW_TRACKERS.names)
 

@@ -28,14 +28,14 @@ class Layout(Protocol):
     """Interface to the files of a training run's checkpoints in a folder."""
 
     def lists(self, names: Iterable[str]) -> list[str]:
-        """Return the names of the files that each list the files of one checkpoint, the newest first."""
+        """Select from `names` the manifests, newest first; each manifest lists the files of one checkpoint."""
         ...
 
     def files(self, name: str, read: Callable[[str], bytes]) -> Mapping[str, str | None]:
-        """Return the files of the checkpoint that a list file describes, in transfer order, with sha256 or None.
+        """Return the files that the manifest `name` lists, in transfer order, with sha256 or None.
 
         Raises:
-            CheckpointError: The list is damaged.
+            CheckpointError: The manifest is damaged.
         """
         ...
 

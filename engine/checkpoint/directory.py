@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from shunter.engine.checkpoint.background import WRITER, BackgroundWriter, Throttle
-from shunter.engine.checkpoint.changed_rows import ChangedRows, GivenUpError, RowsToKeep
+from shunter.engine.checkpoint.changed_rows import ChangedRows, CheckpointRows, GivenUpError
 from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.checkpoint.checkpoint_settings import (
     BY_DEFAULT,
@@ -163,8 +163,8 @@ class CheckpointDirectory(Generic[Trained]):
         """Mark the current weights as the best so far, to be saved with the next `write`.
 
         With incremental tables the best weights are a generation whose files are kept. This is the newest generation if
-        no step came after it, otherwise the next generation. If its rows are stored in few bits, it holds all rows in
-        at least 8 bits.
+        no step came after it, otherwise the next generation. The next generation stores its rows in at least 8 bits
+        each number, and stores all rows if earlier parts have fewer bits.
         """
         with self._stall():
             if self._tables is None:
@@ -328,7 +328,7 @@ class CheckpointDirectory(Generic[Trained]):
             self._best = self._write_file(name, weights)
 
     def _write_generation(
-        self, state: dict[str, Any], tensors: dict[str, Tensor], rows: RowsToKeep | None, *, is_best: bool
+        self, state: dict[str, Any], tensors: dict[str, Tensor], rows: CheckpointRows | None, *, is_best: bool
     ) -> None:
         """Write all files of a generation, then its list of files, then remove older generations."""
         started = time.perf_counter()
@@ -442,7 +442,7 @@ def _bytes_of(tensors: dict[str, Tensor]) -> int:
 
 
 def _bytes_for_copies(model: nn.Module) -> float:
-    """Return the bytes of memory for copies of state; 0 if tables are in a file: training then waits for the write."""
+    """Return the memory limit of state copies in bytes; 0 (training waits for the write) if tables are in a file."""
     tables = [tables for _, tables in embedding_tables(model)]
     if not all(one.is_in_memory for one in tables):
         return 0
@@ -451,7 +451,7 @@ def _bytes_for_copies(model: nn.Module) -> float:
 
 
 def _bytes_for_rows(taken_bytes: int) -> float:
-    """Return the bytes of memory for copies of embedding rows, after `taken_bytes` for other copies."""
+    """Return the memory limit of copies of embedding rows in bytes; other copies take `taken_bytes`."""
     return max(_free_bytes() - taken_bytes, 0)
 
 

@@ -49,8 +49,8 @@ class Part(Record):
         upon: Hash of the parts that this part is applied to.
         files: Files of the rows.
         range: Number of the range of rows.
-        left_out: Rule by which rows that were never looked up are drawn, because the part leaves them out; empty if the
-            part leaves out no row.
+        left_out: Rule that initialises the rows that the part omits because they were never looked up; empty if the
+            part omits no row.
     """
 
     content: Content
@@ -70,11 +70,10 @@ class Generation:
         state: All state besides weights, optimizer and random state, as plain values.
         tensors: File of the layers.
         parts: Parts of the tables; empty if the tables are in `tensors`.
-        history: Input of the policy of the parts, for each range
-            (`shunter.extensions.incremental_checkpoints.touched`).
-        best: Weights with the best validation so far; with `best_parts` the layers of the generation with these
-            weights.
-        best_parts: Tables of that generation, kept while its weights are the best; empty if the tables are in `best`.
+        history: Shares of rows stored by each checkpoint since the last full one, for each range of rows; the policy
+            decides by them what the next part contains.
+        best: File of the weights with the best validation so far; the layers only, if `best_parts` holds the tables.
+        best_parts: Parts with the tables of the best weights; empty if the tables are in `best`.
         figures: Cost of the checkpoints so far.
     """
 
@@ -151,7 +150,7 @@ class Generation:
 
 
 def history_of(values: Sequence[Any]) -> tuple[tuple[float, ...], ...]:
-    """Return the history from its JSON values; values without ranges are the history of one range of all rows."""
+    """Parse `Generation.history` from JSON; a flat list, as older files have, is one range of all rows."""
     return tuple(map(tuple, values)) if values and isinstance(values[0], list) else (tuple(values),)
 
 
@@ -226,7 +225,7 @@ def remove_older(directory: Path, keep: int, spared: frozenset[str] = frozenset(
 
 
 def named_files(paths: Sequence[Path]) -> Iterator[str]:
-    """Yield the names of the files of generations; an unreadable generation yields none."""
+    """Yield the names of the files that the generations at `paths` list; skip an unreadable generation."""
     for path in paths:
         try:
             yield from (file.name for file in Generation.read(path).files)
@@ -235,7 +234,7 @@ def named_files(paths: Sequence[Path]) -> Iterator[str]:
 
 
 def kept_bytes(directory: Path) -> int:
-    """Return the bytes of all checkpoint files in a folder, lists of generations excluded."""
+    """Return the bytes of all checkpoint files in a folder, without the JSON descriptions of the generations."""
     return sum(path.stat().st_size for pattern in PATTERNS for path in directory.glob(pattern))
 
 
@@ -243,7 +242,7 @@ class GenerationsLayout:
     """Layout of generations in a folder, for the remote copy (`shunter.engine.checkpoint.copies.Layout`)."""
 
     def lists(self, names: Iterable[str]) -> list[str]:
-        """Return the names of generations' files, the newest first."""
+        """Select from `names` the JSON descriptions of generations, newest first."""
         return sorted((name for name in names if re.fullmatch(r"generation-\d+\.json", name)), reverse=True)
 
     def files(self, name: str, read: Callable[[str], bytes]) -> dict[str, str | None]:

@@ -59,7 +59,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _nested(value: Any) -> Any:
-    """Return the state from nested dictionaries of the names of `_flat`; inverse of `_flat`."""
+    """Rebuild numbers, lists and dictionaries from nested dictionaries of name parts; inverse of `_flat`."""
     if isinstance(value, Tensor):
         return value
     if "#number" in value:

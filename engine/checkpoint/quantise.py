@@ -90,8 +90,9 @@ def _narrowed(rows: Tensor, low: Tensor, high: Tensor, bits: int) -> tuple[Tenso
     """Search greedily for the narrower range of each row with the smallest squared error; return its low and high end.
 
     After the same number of steps the ranges of all rows are equally wide, as a share of the whole range of their row.
-    Rows are therefore measured in that share, and each step costs the same few operations on all rows. `places` are the
-    numbers of the rows in units of a code, counted from the left end of the range that gives up a step on the right.
+    The numbers are therefore scaled to `shares` of that whole range, and each step costs the same few operations for
+    all rows. `places` are the unrounded codes of the numbers in the range that lost its rightmost step, and then in
+    the range that lost its leftmost step.
     """
     span = high - low
     shares = (rows - low[:, None]).div_(torch.where(span > 0, span, torch.ones_like(span))[:, None])

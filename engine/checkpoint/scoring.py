@@ -25,13 +25,14 @@ def memory_for_tables(directory: Path, among: int = 1) -> int | None:
         among: Number of equally large models that share the memory.
 
     Returns:
-        Limit for `load_stored_model` (`shunter.engine.table_files`); None if all tables fit, or must be in memory.
+        Limit for `load_stored_model` (`shunter.engine.table_files`); None if all tables fit, or if tables of this kind
+        cannot stay in a file.
 
     Raises:
         CheckpointError: The model is missing, or not of this version.
     """
     path = directory / "model.json"
-    features, specs = described(path)
+    features, specs = read_architectures(path)
     free = available_memory_bytes(torch.device("cpu"))
     size = sum(EmbeddingTables.count_bytes(spec.tables(features)).weights for spec in specs)
     return (
@@ -68,8 +69,8 @@ def placement_of_tables(model: torch.nn.Module) -> list[str]:
     return [one.placement for one in tables if one.placement]
 
 
-def described(path: Path) -> tuple[Features, list[ModelSpec]]:
-    """Return the features and the architectures of a description.
+def read_architectures(path: Path) -> tuple[Features, list[ModelSpec]]:
+    """Read the features and the architecture of each member from a description (`model.json`).
 
     Raises:
         CheckpointError: The file describes no model of this version.

@@ -163,7 +163,7 @@ def _unreadable_alterations(path: Path, error: ValueError) -> CheckpointError:
 
 
 def _stored_tensors(model: Model | Ensemble, stored: TensorFile, *, copies_tables: bool) -> dict[str, Tensor]:
-    """Return the tensors to load into a model. Tensors that the model copies or reads in place are memory-mapped."""
+    """Return a model's tensors: memory-mapped if the model copies them or uses them in place, otherwise read."""
     if is_packed(stored.head):
         return _unpacked(model, {name: stored.read(name) for name in stored.head})
     if copies_tables:
@@ -256,7 +256,7 @@ def describing_a_model(path: Path) -> Iterator[None]:
 def _named_bytes(specs: list[ModelSpec], features: Features, alterations: list[dict[str, Any]]) -> int:
     """Return the bytes of the weights by the description, computed without allocating any weights."""
     if max((field.length or 0 for field in features.categorical), default=0) > LONGEST_HISTORY:
-        raise ValueError("a history is too long")
+        raise ValueError(f"a field has a history of more than {LONGEST_HISTORY} ids")
     pairs = zip(specs, alterations, strict=True)
     return sum(count_parameter_bytes(spec, features, altered) for spec, altered in pairs)
 

@@ -29,7 +29,7 @@ def tables_of(model: nn.Module) -> EmbeddingTables | None:
 
 
 def bags_of(model: nn.Module) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]:
-    """Return the function from ids and offsets of a batch to those of its table lookups: unchanged, or id by id."""
+    """Return the function that maps ids and offsets of a batch to those that the model looks up in its tables."""
     return model.bags_of if isinstance(model, Recommender) else lambda values, offsets: (values, offsets)
 
 

@@ -150,7 +150,7 @@ def _owners(model: Model) -> list[str]:
 
 
 def _without_sizes(features: Features) -> Features:
-    """Return the features without table sizes, which are the properties that determine a layer's input."""
+    """Return the features with all table sizes 0, to compare only what determines a layer's input."""
     return replace(features, categorical=tuple(replace(field, rows=0) for field in features.categorical))
 
 

@@ -43,7 +43,8 @@ class Batch:
         offsets: int32 `[fields * batch + 1]`, start of each bag in `values`, and the end.
         weights: float32 `[ids]`, weight of each id in its bag, 1 in fields without weights; None if no field has
             weights.
-        groups: int32 `[batch]`, group of each sample for a loss that compares groups, -1 for none; None otherwise.
+        groups: int32 `[batch]`, group of each sample (-1: no group) for a loss that compares the samples of a group;
+            None for any other loss.
         labels: float32 `[batch]`, or `[batch, tasks]` with several tasks; 0 for a missing label.
         shares: float32 like `labels`: share of each label in the mean loss of its task, 0 for a missing label. The
             shares sum to one over the whole batch, including parts in other processes. None: all shares are equal.

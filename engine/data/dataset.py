@@ -120,8 +120,9 @@ class Dataset:
         derived_from: Columns of raw rows from which features are derived, and which are not fields themselves.
         left_out_rows: Rows that the schema leaves out, by `where`, `min_rows`, `k_core` or `negatives`.
         where: Predicate that chose the rows; None for all rows.
-        negative_rate: Share of the negatives that were drawn for a log of positives; None for a log with negatives.
-        sessions: Number of sessions that gaps divide; 0 if the schema makes none.
+        negative_rate: Sampled negatives per positive, divided by the number of other items; None for a log with
+            negatives.
+        sessions: Number of sessions, divided by time gaps; 0 if the schema divides no sessions.
         versions: Versions of tables that were read, as `--data` takes them; empty for files.
     """
 

@@ -13,7 +13,7 @@ EARLIEST, LATEST = 1e8, 1e10  # plausible seconds since 1970
 
 
 def days_of(dataset: Dataset, split: SplitName) -> np.ndarray | None:
-    """Return the days since 1970 in UTC, int64 `[rows]`; None if rows have no time, or one of another kind.
+    """Return the days since 1970 in UTC, int64 `[rows]`; None if rows have no times, or no times since 1970.
 
     Args:
         dataset: Data set.

@@ -13,7 +13,7 @@ from shunter.models.spec import ModelSpec
 
 
 @torch.no_grad()
-def begin_with_given(embeddings: EmbeddingTables, spec: ModelSpec, dataset: Dataset) -> None:
+def load_pretrained_vectors(embeddings: EmbeddingTables, spec: ModelSpec, dataset: Dataset) -> None:
     """Copy the pretrained vectors into the rows of initialised tables, in any sharding; other rows stay random.
 
     A vector wider than the table is projected onto the main directions of all given vectors (`projected`). A narrower

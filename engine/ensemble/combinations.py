@@ -76,8 +76,8 @@ class CombinationComparison:
 
     Attributes:
         winner: Candidate that replaces the present combination; None if no candidate is significantly better.
-        ne: NE of each candidate by its label, over both halves, each predicted by the fit on the other half; the
-            present way as `PRESENT`.
+        ne: NE of each candidate by its label, over both halves, each predicted by the fit on the other half. The label
+            of the present combination is `PRESENT`.
     """
 
     winner: TriedCombination | None
@@ -92,8 +92,8 @@ def compare_combinations(
 ) -> CombinationComparison | None:
     """Compare all methods to combine the members of an ensemble; return None if there are too few rows.
 
-    Each half is predicted by the fit on the other half: the weights are fitted on one half of it, and the calibration
-    on its other half. The winner is the fit on the first half, so that the second half stays unused by any fit.
+    Each half is predicted by the fit on the other half. A fit uses one quarter of all rows for the weights, and one
+    quarter for the calibration. The winner is the fit on the first half, so that no fit uses the second half.
 
     Args:
         rows: All rows.

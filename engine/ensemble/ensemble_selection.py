@@ -221,8 +221,9 @@ def _weighted_means(given: _Given, first: np.ndarray, second: np.ndarray) -> _Me
 def _picked(given: _Given, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Return for each half the log odds of the member that is best on the other half, `[rows]` or `[rows, tasks]`.
 
-    If AUC decides, it is the best single on all rows, because two members have no common order. With picked singles,
-    the single is selected less often; in the manual experiment at `PULLS`, the NE of the result falls by 0 to .0003.
+    If AUC decides, the log odds are those of the best member on all rows, because AUC cannot compare rows scored by
+    different members. Compared with the best member on all rows, these log odds select the single model less often. In
+    the manual experiment at `PULLS`, the NE of the result falls by 0 to .0003.
     """
     picked = np.array(given.logits[given.best_single], dtype=np.float64)
     if given.by == "logloss":
@@ -260,7 +261,7 @@ def _best(given: _Given, means: _Means, first: np.ndarray, second: np.ndarray, s
 
 @dataclass(frozen=True)
 class _Halves:
-    """Two halves of rows: one to fit a scale of log odds, one to evaluate it; only log odds have a scale."""
+    """Two halves of rows: one to fit a scale of log odds, one to evaluate it; numeric outputs are not scaled."""
 
     labels: np.ndarray
     row_weights: np.ndarray | None

@@ -28,15 +28,15 @@ def score_test(directory: Path, dataset: Dataset, execution: Execution) -> Evalu
         CheckpointError: A file of the model is damaged.
         DataError: An array cannot be read.
     """
-    kept = kept_scores(directory, dataset, "test", execution)
+    kept = read_scores(directory, dataset, "test", execution)
     if kept is not None:
         return kept
     evaluation = evaluate(load_to_score(directory, execution), dataset, "test", execution)
-    keep_scores(directory, dataset, "test", execution, evaluation.logits)
+    store_scores(directory, dataset, "test", execution, evaluation.logits)
     return evaluation
 
 
-def kept_scores(directory: Path, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation | None:
+def read_scores(directory: Path, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation | None:
     """Return the stored scores of the model in a folder; None if there are none for its current weights."""
     logits = read_result(_path(directory, dataset, split, execution))
     if logits is None:
@@ -44,7 +44,7 @@ def kept_scores(directory: Path, dataset: Dataset, split: SplitName, execution: 
     return scored_as(dataset, BatchLoader(dataset, split, execution.batch_size).targets(), logits)
 
 
-def keep_scores(directory: Path, dataset: Dataset, split: SplitName, execution: Execution, logits: np.ndarray) -> None:
+def store_scores(directory: Path, dataset: Dataset, split: SplitName, execution: Execution, logits: np.ndarray) -> None:
     """Store the predictions of the model in a folder for a split; without disk space nothing is stored.
 
     Args:
@@ -58,7 +58,7 @@ def keep_scores(directory: Path, dataset: Dataset, split: SplitName, execution: 
         write_result(_path(directory, dataset, split, execution), logits)
 
 
-def take_scores(source: Path, target: Path, dataset: Dataset, split: SplitName, execution: Execution) -> None:
+def copy_scores(source: Path, target: Path, dataset: Dataset, split: SplitName, execution: Execution) -> None:
     """Copy the stored scores of a model to the folder of its copy, if there are any."""
     with contextlib.suppress(OSError):
         shutil.copyfile(_path(source, dataset, split, execution), _path(target, dataset, split, execution))

@@ -67,7 +67,7 @@ def fit_weights(
         labels: 0 or 1, `[rows]`.
         logits: Predicted log odds, `[members, rows]`.
         row_weights: Weight of each row, `[rows]`; None weights all rows alike.
-        pull: Penalty in nats, over all rows, of a distance of one.
+        pull: Penalty, in nats summed over all rows, for a squared distance of 1 from equal weights.
 
     Returns:
         float64 `[members]`.

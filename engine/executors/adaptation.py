@@ -27,8 +27,8 @@ class Change:
         step: Number of training steps before the first step with another thread count.
         before: Placement before the trial.
         after: Placement after the trial; equal to `before` if nothing better was found.
-        expected: Predicted interval of the step time, which the steps have left, in seconds.
-        observed: Median step time, outside of the interval, in seconds.
+        expected: Predicted interval of the step time in seconds; `observed` is outside of it.
+        observed: Median step time before the trial, in seconds.
         tried: Measured step seconds at each placement.
     """
 
@@ -130,7 +130,7 @@ class Adaptation:
             )
 
     def _sample(self, hopeless: float) -> Steps:
-        """Return the times of a few training steps; stop after the first step if it is hopelessly slow."""
+        """Return the seconds of a few training steps; of one step only if it takes more than `hopeless` seconds."""
         taken = yield from self._window(SETTLING_STEPS + 1)
         if taken[-1] <= hopeless:
             taken += yield from self._window(TRIAL_STEPS - len(taken))

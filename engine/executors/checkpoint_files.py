@@ -22,9 +22,9 @@ class CheckpointWatch:
         self._read: set[str] = set()
 
     def changed(self) -> Files | None:
-        """Return the lists of files and the new files since the last call; None if nothing has changed.
+        """Return the manifests and the files that are new since the last call; None if nothing has changed.
 
-        A concurrent writer can remove an old generation meanwhile; the list of that generation is then left out.
+        A concurrent writer can remove an old generation meanwhile; its manifest is then left out.
         """
         stamp = self._stamp()
         if stamp == self._seen:

@@ -45,14 +45,14 @@ class Compilation(Frozen):
         return self.model_copy(update={"eager_step_seconds": None, "compiled_step_seconds": None})
 
 
-def time_steps_here(job: ClickJob) -> StepTiming:
+def time_steps_in_process(job: ClickJob) -> StepTiming:
     """Measure some steps of a training run in this process."""
     return time_steps(job.dataset, job.spec, job.hyperparameters, job.execution, steps=PROBE_STEPS)
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Method of measuring the steps of a training run where it runs.
+    """Method of measuring the steps of a training run on the device that will train it.
 
     Attributes:
         measure: Runs some steps of a training run, compiled if its execution settings request it; raises HardwareError
@@ -61,7 +61,7 @@ class Trial:
         seconds: Overhead of a measurement beyond compiling and steps; the gain must exceed it.
     """
 
-    measure: Callable[[ClickJob], StepTiming] = time_steps_here
+    measure: Callable[[ClickJob], StepTiming] = time_steps_in_process
     fewest_steps: int = FEWEST_STEPS
     seconds: float = 0.0
 
@@ -82,7 +82,7 @@ def choose_compilation(
         trial: Method of measuring steps.
 
     Raises:
-        CheckpointError: the file of the earlier choice is damaged.
+        CheckpointError: The file of the earlier choice is damaged.
     """
     path = directory / FILE
     if path.exists():

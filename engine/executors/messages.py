@@ -115,11 +115,11 @@ Message = Progress | EpochEnded | EnergyUsed | CheckpointSaved | Done | Failed
 Order = ContinueOrder | Stop
 
 
-def attended(work: Callable[[], TrainResult], *, wants_model: bool) -> Done | Failed:
-    """Run the training, and return the result or the error as a message.
+def run_to_message(work: Callable[[], TrainResult], *, wants_model: bool) -> Done | Failed:
+    """Call a training function, and return its result or its error as a message.
 
     Args:
-        work: The training.
+        work: Function that trains.
         wants_model: Whether the message includes the weights.
     """
     try:

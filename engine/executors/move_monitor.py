@@ -41,7 +41,7 @@ class MoveMonitor:
     """Periodic check for a better placement during a training run, after its first steps.
 
     Args:
-        choose: Returns the better placement, None to stay; called in the thread that follows the training.
+        choose: Returns the better placement, None to stay; called in the thread that receives progress.
     """
 
     def __init__(self, choose: Callable[[TrainingProgress], Any]) -> None:

@@ -26,7 +26,7 @@ def requested_cluster(request: ClusterRequest) -> Iterator[Cluster | None]:
     Raises:
         HardwareError: No cluster answers, or none of its nodes has the resource.
         MissingPackageError: Ray is not installed.
-        MissingExtensionError: Nothing here can use a cluster.
+        MissingExtensionError: No installed extension can use a cluster.
     """
     if request.cluster is None:
         yield None

@@ -83,11 +83,12 @@ class RemoteTraining:
         self._told_to_stop = False
         self.has_ended = self.was_interrupted = False
 
-    def run(self, *, ends_it: Callable[[BaseException], bool]) -> Done:
+    def run(self, *, must_save: Callable[[BaseException], bool]) -> Done:
         """Forward messages of the remote training process until its training ends, and return the result.
 
         Args:
-            ends_it: Whether, after an error in this process, the remote training must save its state and is waited for.
+            must_save: Whether the remote training must save its state after this error of the local process. If so,
+                the method waits for it.
 
         Raises:
             Exception: Error of the training or of a hook, or the error that describes how the process was lost.
@@ -98,7 +99,7 @@ class RemoteTraining:
         except LostError as lost:
             raise lost.error from lost.__cause__
         except BaseException as error:
-            if ends_it(error):
+            if must_save(error):
                 self._end()
             raise
         if isinstance(last, Failed):

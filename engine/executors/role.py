@@ -42,7 +42,7 @@ class Executor(ABC):
     Attributes:
         placement: Placement of the training.
         eager_because: Reason why the executor's steps are never compiled; None if they may be.
-        trains_here: Whether the executor trains in this process, so that passes can be tried on training steps, and
+        trains_here: Whether the executor trains in this process: optimisation passes can then be measured on steps, and
             threads can be adapted (the hook `adapt`).
         trial: Method of measuring the executor's steps before a training run.
         moves: Sentences on each move of a training run to another placement of this machine.
@@ -80,7 +80,7 @@ class Executor(ABC):
 
 
 class ComputeTarget(Protocol):
-    """Compute target: this machine or a cluster, the only difference that training steps see."""
+    """Machine or cluster that provides the executors of training runs."""
 
     def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
         """Return the executor of one training run.
@@ -122,7 +122,7 @@ class Cluster(ComputeTarget, Protocol):
 
     Attributes:
         moves: Sentences that say which training runs moved to another node, and why.
-        nodes_together: Nodes that held processes of one training run, in the order of their first.
+        nodes_together: Names of the nodes of each multi-process training run, in the order of their first use.
     """
 
     moves: list[str]
@@ -144,9 +144,16 @@ class Cluster(ComputeTarget, Protocol):
         may_begin_elsewhere: bool = False,
         memory_bytes: int = 0,
     ) -> None:
-        """Set the placements to which a training run may move, the best first."""
+        """Set the placements to which training runs of this cluster may move.
+
+        Args:
+            choices: Possible placements, the best first.
+            select_upgrade: Decides whether a running training job moves to a better node; None: it never does.
+            may_begin_elsewhere: Whether a run may begin at another free placement while the best is in use.
+            memory_bytes: Predicted memory of a process on its node; 0 if unknown.
+        """
         ...
 
-    def meter_with(self, here: Any) -> Any:
-        """Return a meter of the energy of this process (measured by `here`) and of the cluster's nodes."""
+    def meter_with(self, process_meter: Any) -> Any:
+        """Return a meter that adds the energy of the cluster's nodes to that of `process_meter`, a local meter."""
         ...

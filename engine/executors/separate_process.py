@@ -21,8 +21,8 @@ WORKER = "shunter.engine.executors.separate_process_worker"
 class SubprocessExecutor(Executor):
     """Executor that trains in a separate process.
 
-    Starting the process takes seconds, so that it is reused for the next training run, unless an unexpected error
-    occurred in it. It ends with this process, however this process ends.
+    Starting the worker process takes seconds, so that it is reused for the next training run, unless an unexpected
+    error occurred in it. The worker process ends with its parent process, even if the parent is killed.
 
     Args:
         placement: Placement of the training, with this process's share of the threads.
@@ -147,7 +147,7 @@ class _Process:
         training = RemoteTraining(self, hooks, on_energy=on_energy)
         saves = task.checkpointing is not None
         try:
-            done = training.run(ends_it=lambda error: saves or isinstance(error, Exception))
+            done = training.run(must_save=lambda error: saves or isinstance(error, Exception))
         except BaseException as error:
             self.is_idle = training.has_ended and (training.was_interrupted or isinstance(error, ShunterError))
             raise

@@ -21,8 +21,8 @@ from shunter.engine.executors.messages import (
     Progress,
     Stop,
     Task,
-    attended,
     receive,
+    run_to_message,
     send,
 )
 from shunter.engine.job import Hooks
@@ -62,7 +62,7 @@ class Worker:
         load_libraries(device)
         with measure_energy(device, cores=task.cores) as meter:
             hooks = self._hooks(task, meter)
-            last = attended(lambda: train(task.job, hooks, task.checkpointing), wants_model=task.wants_model)
+            last = run_to_message(lambda: train(task.job, hooks, task.checkpointing), wants_model=task.wants_model)
         self._send(EnergyUsed(meter.reading))
         self._send(last)
 

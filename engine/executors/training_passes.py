@@ -1,4 +1,4 @@
-"""Passes that are tried on a training run before its first step; the result is kept for later attempts."""
+"""Optimisation passes that are tried on a training run before its first step, with a record for later attempts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -27,10 +27,10 @@ LEAST_SECONDS = 60.0  # shortest time of the trials; a training run that cannot 
 
 
 class TriedPasses(Frozen):
-    """Result of the passes: how a training run is computed.
+    """Execution settings that the tried passes selected for a training run.
 
     Attributes:
-        rewriting: Steps of rewriting.
+        rewriting: Rewriting steps that change how the layers are computed (`Execution.rewriting`).
         packs_activations: Whether activations are stored without their zeros.
         compacts_dead_units: Whether units that are zero for a whole batch are omitted from matrix products.
         records: Tried passes; empty if the training is too short to try any.
@@ -77,7 +77,7 @@ def with_passes(job: ClickJob, found: TriedPasses) -> ClickJob:
 
 
 def _settings(one: Execution | TriedPasses) -> dict[str, Any]:
-    """Return the settings of a training run that passes change."""
+    """Return the execution settings that optimisation passes may change, by name."""
     return {name: getattr(one, name) for name in ("rewriting", "packs_activations", "compacts_dead_units")}
 
 

@@ -31,7 +31,7 @@ def group_field(loss: str, dataset: Dataset) -> str | None:
     """Return the name of the field whose values group the rows of a loss; None for a loss of single rows.
 
     Raises:
-        UnsupportedError: The schema names neither a group nor a user column, several labels, or a numeric label.
+        UnsupportedError: The schema has no group or user column, or has several labels or a numeric label.
     """
     if not compares_groups(loss):
         return None

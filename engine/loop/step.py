@@ -102,7 +102,7 @@ def prefetch(source: Iterable[Batch], execution: Execution) -> Prefetcher[Batch]
     return Prefetcher(source, depth=execution.prefetch_depth, prepare=copy.send, receive=copy.receive)
 
 
-def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
+def admitted_batches(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
     """Yield each training batch after the model's tables have loaded its rows into their cache.
 
     `prefetch` iterates over this generator in the background.
@@ -122,7 +122,7 @@ def admitted(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
 
 @contextmanager
 def trained(model: Model) -> Iterator[None]:
-    """Return the context in which batches of `admitted` are trained; leave it before closing their reader."""
+    """Return the context in which batches of `admitted_batches` are trained; leave it before closing their reader."""
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ from shunter.engine.config import Hyperparameters, LearningRateSchedule, Schedul
 from shunter.engine.data.batch import Batch
 from shunter.engine.data.loader import training_numbers
 from shunter.engine.data.pipeline import ReadAhead
-from shunter.engine.data.vectors import begin_with_given
+from shunter.engine.data.vectors import load_pretrained_vectors
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.loop.interrupt import deferred_interrupt
 from shunter.engine.loop.learning_rates import LearningRates
@@ -28,7 +28,7 @@ from shunter.engine.loop.loss_watch import LossWatch
 from shunter.engine.loop.processes import OneProcess
 from shunter.engine.loop.snapshots import snapshot_folder
 from shunter.engine.loop.step import (
-    admitted,
+    admitted_batches,
     applied,
     build_dense_optimizer,
     peak_memory_bytes,
@@ -210,7 +210,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         model: Model = processes.build_model(
             job.spec, dataset.features, job.hyperparameters, execution, seed=schedule.seed, cache=cache
         ).train()
-        begin_with_given(model.embeddings, job.spec, dataset)
+        load_pretrained_vectors(model.embeddings, job.spec, dataset)
         if job.spec.numeric_bins:
             begin_bins(model.layers, training_numbers(dataset))
         prepare_layers(model, execution)
@@ -296,7 +296,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         state = self.state
         total_steps = self.schedule.max_epochs * len(self.loader)
         rows = self.loader.rows_of_batches(epoch=state.epoch, start_batch=state.next_batch)
-        source = admitted(self.read_ahead.items(rows), self.model)
+        source = admitted_batches(self.read_ahead.items(rows), self.model)
         ahead = replace(self.execution, prefetch_depth=self.read_ahead.plan.depth)
         with prefetch(source, ahead) as batches, trained(self.model):
             self.read_ahead.follow(batches)

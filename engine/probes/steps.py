@@ -14,7 +14,7 @@ from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.compiled_step import compile_step
 from shunter.engine.loop.cuda_graph_step import STEPS_UNTIL_RECORDED, record_steps
 from shunter.engine.loop.step import (
-    admitted,
+    admitted_batches,
     applied,
     build_dense_optimizer,
     peak_memory_bytes,
@@ -108,7 +108,7 @@ def time_model(
     record_steps(model, optimizer, execution)
     if execution.compiled:
         compile_seconds = compile_step(model, optimizer, execution, next(_full_batches(loader)))
-    with prefetch(admitted(_full_batches(loader), model), execution) as batches:
+    with prefetch(admitted_batches(_full_batches(loader), model), execution) as batches:
         for _ in range(warmup_steps):
             train_step(model, optimizer, next(batches), execution.precision)
         _synchronize(device)

@@ -81,7 +81,7 @@ class UserFigures:
         users: Ids of the users, int64 `[users]`.
         recall20: Recall@20 of each user, float64 `[users]`.
         ndcg20: NDCG@20 of each user, float64 `[users]`.
-        rows: Numbers of evaluated rows.
+        rows: Counts of evaluated and excluded rows.
     """
 
     users: np.ndarray
@@ -154,7 +154,7 @@ def evaluate_users(
 def evaluated_pairs(
     chosen: Interactions, seen: Interactions, repeats: Repeats, *, name: str
 ) -> tuple[Interactions, Interactions, EvaluatedRows]:
-    """Return the pairs to find, the pairs that are not ranked, and the numbers of evaluated rows.
+    """Return the pairs to find, the pairs that are not ranked, and the counts of evaluated and excluded rows.
 
     Args:
         chosen: Pairs of the evaluated part.

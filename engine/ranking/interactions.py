@@ -228,7 +228,14 @@ def _attributes(dataset: Dataset, user: str, item: str) -> Iterator[Attribute]:
 
 
 def _surplus(of_row: np.ndarray, rows: np.ndarray, ids: np.ndarray, pairs: int) -> float:
-    """Return the relative excess of values in all rows of the nodes over the values in their first rows."""
+    """Return by how much, relatively, the values of all rows exceed those of each node's first row; 0 for a property.
+
+    Args:
+        of_row: User or item (node) of each row, `[rows]`.
+        rows: Row number of each value of a field.
+        ids: Id of each value.
+        pairs: Number of distinct pairs of node and value in all rows.
+    """
     _, first_rows = np.unique(of_row, return_index=True)
     is_first = np.zeros(len(of_row), bool)
     is_first[first_rows[of_row[first_rows] != UNKNOWN]] = True

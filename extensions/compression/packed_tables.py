@@ -17,7 +17,7 @@ from torch import Tensor
 
 from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.checkpoint.quantise import QuantisedRows, restore_rows
-from shunter.engine.checkpoint.scoring import described
+from shunter.engine.checkpoint.scoring import read_architectures
 from shunter.engine.checkpoint.storage import MEMBERS, build_described, load_weights
 from shunter.engine.checkpoint.tensor_file import TensorFile
 from shunter.errors import CheckpointError, RequestError
@@ -198,7 +198,7 @@ def load_packed(file: TensorFile, path: Path, memory_bytes: int) -> Model | Ense
         CheckpointError: The file belongs to another model.
         RequestError: The packed tables are larger than the memory limit.
     """
-    features, specs = described(path)
+    features, specs = read_architectures(path)
     tensors = {name: file.read(name) for name in file.head}
     is_single = "ensemble_weights" not in (description := read_json(path)) or description["ensemble_weights"] is None
     prefixes = [""] if is_single else [f"{MEMBERS}{number}." for number in range(len(specs))]

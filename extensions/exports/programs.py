@@ -149,7 +149,7 @@ def _described(scorer: Scorer) -> dict[str, Any]:
 
 
 def _least_longest(features: Features) -> int:
-    """Return the smallest number of ids for which each bag needs space: the length of the longest history."""
+    """Return the minimum width, in ids, to which bags are padded: the length of the longest history."""
     return max([1, *(field.length or 1 for field in features.categorical)])
 
 

@@ -26,8 +26,8 @@ RANGES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
-class RowsToKeep:
-    """Rows of the tables in the next checkpoint; a `shunter.engine.checkpoint.changed_rows.RowsToKeep`.
+class CheckpointRows:
+    """Rows of the tables in the next checkpoint; a `shunter.engine.checkpoint.changed_rows.CheckpointRows`.
 
     Attributes:
         contents: Selection of the rows of each range.
@@ -111,7 +111,7 @@ class ChangingTables:
         """Bytes of this process's embedding rows and of their optimizer state."""
         return bytes_of(self._tables)
 
-    def next_rows(self, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False) -> RowsToKeep:
+    def next_rows(self, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False) -> CheckpointRows:
         """Return the rows of the next checkpoint, and start a new interval.
 
         Args:
@@ -135,7 +135,7 @@ class ChangingTables:
             may_give_up=may_give_up,
         )
         self._snapshot = snapshot if self._tables.is_in_memory else None
-        return RowsToKeep(
+        return CheckpointRows(
             contents=wanted.contents,
             bits=max(bits, FEWEST_BITS_OF_BEST) if is_best else bits,
             left_out="" if is_complete else RULE,

@@ -304,7 +304,7 @@ def _check_parameter(parameter: Tensor, name: str, *, like: Tensor) -> None:
         raise RequestError(f"Shampoo got {name} in {parameter.dtype}: keep it in float32 and use autocast.")
     if (parameter.dtype, parameter.device) != (like.dtype, like.device):
         raise RequestError(
-            f"Shampoo got {name} in {parameter.dtype} on {parameter.device} but others in {like.dtype} on "
+            f"Shampoo got {name} in {parameter.dtype} on {parameter.device} but other parameters in {like.dtype} on "
             f"{like.device}: give each kind an optimiser of its own."
         )
     if not parameter.is_contiguous():

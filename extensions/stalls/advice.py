@@ -23,7 +23,7 @@ def advise(report: StallReport, profile: HardwareProfile) -> tuple[str, ...]:
 
 
 def _interconnect(report: StallReport, stall: Stall, profile: HardwareProfile) -> str:
-    """Compare with one process that uses all threads, which was measured too."""
+    """Advise one process with all threads or several processes, by their measured throughput."""
     together = report.samples_per_step / report.runs["S2"].seconds
     alone = report.batch_size / report.runs["S0"].seconds
     saved = report.train_samples * (1 / together - 1 / alone)

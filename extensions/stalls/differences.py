@@ -52,7 +52,7 @@ class RunTime(Frozen):
 
 
 class Stall(Frozen):
-    """One kind of stall, per step."""
+    """Time that each training step loses to one cause, such as reading or communication."""
 
     name: StallName
     state: State
@@ -160,8 +160,8 @@ def cache_what_if(
 ) -> list[tuple[float, float]]:
     """Estimate the seconds per step by the share of the data in memory, from 0 to 1 in steps of 0.05.
 
-    After DS-Analyzer's what-if analysis (Mohan et al., VLDB 2021, section 3.3): the rest is read from disk. Reading
-    runs in parallel with the step, so the slower of the two sets the time.
+    After DS-Analyzer's what-if analysis (Mohan et al., VLDB 2021, section 3.3): all other data is read from disk.
+    Reading runs in parallel with the step, so the slower of the two sets the time.
 
     Args:
         warm_step_seconds: Seconds per step on batches from memory.
@@ -179,8 +179,8 @@ def cache_what_if(
 def median_difference(slow: Sequence[Sequence[float]], fast: Sequence[Sequence[float]]) -> float:
     """Return the difference of two runs' median steps, at least zero.
 
-    Communication is the same in each step. The median of the steps therefore loses nothing of it, unlike for stalls of
-    reading, and is not affected by other load on the machine.
+    This suits communication, which is the same in each step. The median ignores disturbances by other jobs, but would
+    also ignore reading stalls, which occur in few long steps.
     """
     medians = [float(np.median(np.concatenate([np.asarray(seconds) for seconds in rounds]))) for rounds in (slow, fast)]
     return max(0.0, medians[0] - medians[1])

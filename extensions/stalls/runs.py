@@ -12,7 +12,7 @@ from torch import distributed as dist
 
 from shunter.engine.config import Execution
 from shunter.engine.data.batch import Batch
-from shunter.engine.loop.step import admitted, applied, build_dense_optimizer, prefetch, train_step
+from shunter.engine.loop.step import admitted_batches, applied, build_dense_optimizer, prefetch, train_step
 from shunter.engine.memory import available_memory_bytes, check_tables_fit
 from shunter.engine.table_files import are_supported
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
@@ -130,7 +130,7 @@ class StallRuns:
                 return self._timed(self._alone, steps=min(FEWER_STEPS, self._plan.steps))
         assert self._slow is not None
         model, step = self._slow
-        with prefetch(admitted(cycle(self._resident), model), self._execution) as batches:
+        with prefetch(admitted_batches(cycle(self._resident), model), self._execution) as batches:
             return self._timed(step, batches, warmup=islice(batches, self._plan.warmup_steps))
 
     def _timed(

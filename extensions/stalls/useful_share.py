@@ -96,7 +96,7 @@ class UsefulShare(Frozen):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics for MLflow: share of multiplications by no zero, and simulated speedup if zeros were skipped."""
+        """Metrics for MLflow: share of multiplications without a zero, and simulated speedup if zeros are skipped."""
         speeds = {f"{BACKWARD_SPEEDUP}{kind}": self.speedup(kind) for kind in list(SKIPPINGS)[1:]}
         return {"sparsity.useful_backward_share": self.backward, **speeds}
 

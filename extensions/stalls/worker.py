@@ -54,7 +54,7 @@ def measure(
         runs = StallRuns(plan, plan.execution, wire, now)
         seconds: dict[str, list[list[float]]] = {name: [] for name in RUNS}
         begun, rounds = time.perf_counter(), 0
-        while rounds < plan.rounds[0] or _goes_on(begun, rounds, plan):
+        while rounds < plan.rounds[0] or _has_time_for_round(begun, rounds, plan):
             for name in RUNS:
                 report("progress", f"round {rounds + 1}, {name}")
                 durations = runs.run(name)
@@ -71,7 +71,7 @@ def measure(
         )
 
 
-def _goes_on(begun: float, rounds: int, plan: StallPlan) -> bool:
+def _has_time_for_round(begun: float, rounds: int, plan: StallPlan) -> bool:
     """Return True if there is time for one more round; the first process decides for all processes."""
     spent = time.perf_counter() - begun
     wanted = rounds < plan.rounds[1] and spent * (rounds + 1) / rounds <= plan.seconds

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from shunter.engine.checkpoint.checked_files import check_sum, opened, read_json
-from shunter.engine.checkpoint.scoring import described
+from shunter.engine.checkpoint.scoring import read_architectures
 from shunter.engine.checkpoint.storage import (
     MEMBERS,
     WEIGHT_PACKINGS,
@@ -60,7 +60,7 @@ def load_stored_model(
         HardwareError: The file cannot be read.
     """
     path, weights_path = directory / "model.json", directory / "model.safetensors"
-    features, specs = described(path)
+    features, specs = read_architectures(path)
     sizes = [EmbeddingTables.count_bytes(spec.tables(features)).weights for spec in specs]
     if sum(sizes) <= memory_bytes:
         return load_model(directory)

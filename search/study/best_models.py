@@ -7,7 +7,7 @@ from pathlib import Path
 
 from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.checkpoint.storage import save_model
-from shunter.engine.ensemble.scored import keep_scores
+from shunter.engine.ensemble.scored import store_scores
 from shunter.engine.job import ClickJob
 from shunter.engine.results import TrainResult
 from shunter.engine.trained_model import FILE, TrainedModel
@@ -28,8 +28,8 @@ class BestTrialModels:
         directory: Folder of the search.
         most: Largest number of models, at least one.
         cost: Name of the second objective besides NE.
-        is_cut: Function that returns True if the time of the search is used up. A training run that the end of the
-            time stopped is stored too.
+        is_cut: Function that returns True if the time of the search is used up. A training run that this time limit
+            stopped is stored too.
         by_rank: Number of models that are stored by rank only; None stores all by rank.
     """
 
@@ -86,7 +86,7 @@ class BestTrialModels:
                 folder = self._directory / str(number)
                 save_model(result.model, folder)
                 if result.validation_logits is not None:
-                    keep_scores(folder, job.dataset, "validation", job.execution, result.validation_logits)
+                    store_scores(folder, job.dataset, "validation", job.execution, result.validation_logits)
                 TrainedModel.of(
                     result,
                     job,

@@ -104,7 +104,7 @@ class FamilyComparison:
         return next((point for point in self._seconds(trials) if not self._has_begun(point, tried)), None)
 
     def finalists(self, trials: "Sequence[FrozenTrial]") -> list[str]:
-        """Return the two best families, the best first; all families before two have a result.
+        """Return the two best families, the best first; all families if fewer than two have a result.
 
         A family's result is the better of its full training run and its screening. Before two families have a full
         training run, only the screenings count.
@@ -143,7 +143,7 @@ class FamilyComparison:
         )
 
     def _by_screenings(self, trials: "Sequence[FrozenTrial]") -> list[str]:
-        """Return the families whose screening has a result, the best first; all families before two have one."""
+        """Return the families whose screening has a result, best first; all families if fewer than two have one."""
         screenings = self._screening_losses(trials)
         best = sorted(screenings, key=lambda family: screenings[family])
         return best if len(best) >= FINALISTS else list(self.space.families)

@@ -127,7 +127,7 @@ def _begun_again(trial: "FrozenTrial") -> "FrozenTrial":
 
 
 def _pair(trial: "Trial | FrozenTrial") -> dict[str, Any]:
-    """Return the attribute that a trial keeps when it is run again."""
+    """Return the attribute of an exploring trial that names the trial it repeats; empty for any other trial."""
     return {name: value for name, value in trial.user_attrs.items() if name == PAIR}
 
 

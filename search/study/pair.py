@@ -57,7 +57,7 @@ class Pairing:
         if trials is not None and (len(ended) < trials or any(one.state.name == "RUNNING" for one in known)):
             return None
         if self.first_seconds is not None:
-            return next((trial for trial in ended if _came_to_nothing(trial)), None)
+            return next((trial for trial in ended if _exploration_failed(trial)), None)
         complete = [trial for trial in ended if trial.state.name == "COMPLETE"]
         if trials is None:
             return complete[0] if complete else None
@@ -161,6 +161,6 @@ def pair_of(study: "Study") -> PairedTrial | None:
     return None
 
 
-def _came_to_nothing(trial: "FrozenTrial") -> bool:
+def _exploration_failed(trial: "FrozenTrial") -> bool:
     """Return True if an exploring trial was stopped by its time limit, failed, or exceeds a limit of the user."""
     return OUT_OF_TIME in trial.user_attrs or not outcome_of(trial).is_feasible

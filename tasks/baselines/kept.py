@@ -23,7 +23,7 @@ from pydantic import BaseModel, ValidationError
 from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.engine.checkpoint.checked_files import MODEL_FILES, check_file, read_json, write_json
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.ensemble.scored import take_scores
+from shunter.engine.ensemble.scored import copy_scores
 from shunter.engine.execution import execution_of
 from shunter.engine.job import ClickJob
 from shunter.engine.stopping import StopKind
@@ -116,10 +116,10 @@ def keep(key: str, baseline: TrainedBaseline, dataset: Dataset) -> None:
     """Store a baseline unless it is stored already; without disk space nothing is stored."""
     model = baseline.model
 
-    def keep_scores(folder: Path) -> None:
-        take_scores(model.directory, folder, dataset, "validation", execution_of(model.placement))
+    def copy_scores_to(folder: Path) -> None:
+        copy_scores(model.directory, folder, dataset, "validation", execution_of(model.placement))
 
-    _write(key, baseline, {"": model.directory}, keep_scores)
+    _write(key, baseline, {"": model.directory}, copy_scores_to)
 
 
 def keep_ranking(key: str, baseline: RankedBaseline) -> None:

@@ -17,7 +17,7 @@ from shunter.engine.ensemble.combinations import PRESENT
 from shunter.engine.ensemble.combined import PackedResult, combined_as
 from shunter.engine.ensemble.ensemble_selection import EnsembleSelection, select_ensemble
 from shunter.engine.ensemble.result import RESULT, EnsembleResult, Member, MemoryFit, Serving, read_finished
-from shunter.engine.ensemble.scored import kept_scores, score_test
+from shunter.engine.ensemble.scored import read_scores, score_test
 from shunter.engine.ensemble.serving_cost import ServingCost, ServingLimits, serving_cost, within_limits
 from shunter.engine.execution import execution_of
 from shunter.engine.loop.evaluation import evaluate
@@ -246,7 +246,7 @@ class Combining:
     def _scored(self, member: TrainedModel) -> tuple[Evaluation, ServingCost]:
         execution = self.execution
         model = load_to_score(member.directory, execution)
-        evaluation = kept_scores(member.directory, self.dataset, "validation", execution)  # stored by its training
+        evaluation = read_scores(member.directory, self.dataset, "validation", execution)  # stored by its training
         return (
             evaluation or evaluate(model, self.dataset, "validation", execution),
             serving_cost(model, self.dataset, execution),

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from shunter.engine.checkpoint.storage import save_model
-from shunter.engine.ensemble.scored import keep_scores
+from shunter.engine.ensemble.scored import store_scores
 from shunter.engine.executors.compilation import choose_compilation
 from shunter.engine.executors.role import Executor
 from shunter.engine.executors.training_passes import try_training_passes, with_passes
@@ -123,7 +123,7 @@ class ClickKind(Kind):
         """Write the weights, validation scores and snapshots."""
         save_model(result.model, directory)
         if result.validation_logits is not None:
-            keep_scores(directory, self.job.dataset, "validation", self.job.execution, result.validation_logits)
+            store_scores(directory, self.job.dataset, "validation", self.job.execution, result.validation_logits)
         take_snapshots(directory / CHECKPOINT, directory)
         return {"passes": self.passes}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from shunter.engine.checkpoint.checked_files import CHOICES, MODEL_FILES
 from shunter.engine.checkpoint.checkpoint_settings import ROW_SELECTIONS, CheckpointSettings, stored_bits
-from shunter.engine.ensemble.scored import take_scores
+from shunter.engine.ensemble.scored import copy_scores
 from shunter.engine.executors.adaptation import Adaptation, Change
 from shunter.engine.executors.energy import EnergyRecord
 from shunter.engine.executors.role import ComputeTarget
@@ -254,7 +254,7 @@ def _taken_over(
     directory.mkdir(parents=True, exist_ok=True)
     for file in MODEL_FILES:
         shutil.copyfile(trained.directory / file, directory / file)
-    take_scores(trained.directory, directory, job.dataset, "validation", job.execution)
+    copy_scores(trained.directory, directory, job.dataset, "validation", job.execution)
     member = trained.model_copy(update={"directory": directory, "name": name, "run_id": None})
     if parent_run_id is not None:
         with child_run(parent_run_id, name, "member") as run:

@@ -116,7 +116,7 @@ class ProcessGroup(Executor):
                 group = Group(WORKER, folder, processes, threads=job.execution.threads, descriptor=theirs.fileno())
             training = RemoteTraining(_GroupChannel(ours, group), hooks)
             try:
-                done = training.run(ends_it=lambda error: True)
+                done = training.run(must_save=lambda error: True)
                 group.wait(GRACE_SECONDS)
                 if group.has_failed:
                     raise group_failure(group)

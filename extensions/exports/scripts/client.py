@@ -1,7 +1,8 @@
 """Example client of a server that has the folder `models`, such as Triton: `python client.py URL ROWS.parquet`.
 
-Start one with `docker run -p 8000:8000 -v $PWD/models:/models nvcr.io/nvidia/tritonserver:26.10-py3 tritonserver
---model-repository=/models`; then URL is http://localhost:8000. Rows are encoded here and scored there.
+Start a server with `docker run -p 8000:8000 -v $PWD/models:/models nvcr.io/nvidia/tritonserver:26.10-py3 tritonserver
+--model-repository=/models`; then URL is http://localhost:8000. This script encodes the rows, and the server
+scores them.
 """
 
 import json

@@ -64,7 +64,7 @@ class Scorer:
         return {"dense": np.ascontiguousarray(rows.dense), "ids": ids, "id_weights": weights}
 
     def pairs(self, frame: "pd.DataFrame | pl.DataFrame") -> tuple[np.ndarray, np.ndarray]:
-        """Return the ids of user and item of raw rows, the rows of `users.npy` and `items.npy`; 0 is an unknown one."""
+        """Return user and item ids of raw rows, which are row numbers in `users.npy` and `items.npy`; 0 is unknown."""
         ids = self._encoded(frame).categorical
         return ids[:, self.about["user_place"]], ids[:, self.about["item_place"]]
 

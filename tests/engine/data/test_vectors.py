@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shunter.engine.config import Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.given import FOLDER, GivenVectors, save_given
-from shunter.engine.data.vectors import begin_with_given, projected
+from shunter.engine.data.vectors import load_pretrained_vectors, projected
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.models.registry import build_model, model_spec
@@ -54,7 +54,7 @@ def test_given_rows_are_given_and_the_others_drawn(tmp_path: Path, width: int, d
     dataset = dataset_with(tmp_path, vectors)
     model, untouched = (build_model(spec, FEATURES, seed=1) for _ in range(2))
 
-    begin_with_given(model.embeddings, spec, dataset)
+    load_pretrained_vectors(model.embeddings, spec, dataset)
 
     (users, items), (drawn_users, drawn_items) = model.embeddings.tables, untouched.embeddings.tables
     assert torch.equal(users, drawn_users)
@@ -69,7 +69,7 @@ def test_given_rows_are_given_and_the_others_drawn(tmp_path: Path, width: int, d
 def test_weights_that_are_no_vectors_are_left_alone(tmp_path: Path) -> None:
     spec = model_spec("lr", embedding_dim=4)
     model, untouched = (build_model(spec, FEATURES, seed=1) for _ in range(2))
-    begin_with_given(model.embeddings, spec, dataset_with(tmp_path, some_vectors(4)))
+    load_pretrained_vectors(model.embeddings, spec, dataset_with(tmp_path, some_vectors(4)))
     assert torch.equal(model.embeddings.weight, untouched.embeddings.weight)
 
 

@@ -11,7 +11,7 @@ import torch
 from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.ensemble.scored import keep_scores, kept_scores, score_test, take_scores
+from shunter.engine.ensemble.scored import copy_scores, read_scores, score_test, store_scores
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
@@ -60,18 +60,18 @@ def test_a_file_cut_short_and_other_weights_are_scored_anew(dataset: Dataset, tm
 def test_scores_of_a_training_are_those_of_its_model_and_go_with_a_copy(dataset: Dataset, tmp_path: Path) -> None:
     result = train(TrainingJob(dataset, SPEC, Hyperparameters(), EXECUTION, Schedule(max_epochs=3, patience=1)))
     save_model(result.model, tmp_path / "model")
-    assert kept_scores(tmp_path / "model", dataset, "validation", EXECUTION) is None
+    assert read_scores(tmp_path / "model", dataset, "validation", EXECUTION) is None
     assert result.validation_logits is not None
-    keep_scores(tmp_path / "model", dataset, "validation", EXECUTION, result.validation_logits)
+    store_scores(tmp_path / "model", dataset, "validation", EXECUTION, result.validation_logits)
     shutil.copytree(tmp_path / "model", tmp_path / "copy", ignore=shutil.ignore_patterns("*.npy"))
-    take_scores(tmp_path / "model", tmp_path / "copy", dataset, "validation", EXECUTION)
-    kept = kept_scores(tmp_path / "copy", dataset, "validation", EXECUTION)
+    copy_scores(tmp_path / "model", tmp_path / "copy", dataset, "validation", EXECUTION)
+    kept = read_scores(tmp_path / "copy", dataset, "validation", EXECUTION)
     expected = evaluate(load_model(tmp_path / "copy"), dataset, "validation", EXECUTION)
     assert kept is not None
     assert np.array_equal(kept.logits, expected.logits)
     assert kept.metrics == expected.metrics == result.validation
     save(dataset, tmp_path / "copy", bias=0.5)
-    assert kept_scores(tmp_path / "copy", dataset, "validation", EXECUTION) is None, "they are of other weights"
+    assert read_scores(tmp_path / "copy", dataset, "validation", EXECUTION) is None, "they are of other weights"
 
 
 def test_scores_of_layers_that_were_computed_otherwise_are_not_handed_on(dataset: Dataset) -> None:

@@ -154,9 +154,9 @@ class Cluster:
         other._division = division
         return other
 
-    def meter_with(self, here: EnergyMeter) -> FlowMeter:
-        """Return a meter of this process, `here`, and of the energy that the nodes report."""
-        return FlowMeter(here, self.ledger)
+    def meter_with(self, process_meter: EnergyMeter) -> FlowMeter:
+        """Return a meter that adds the energy reported by the nodes to that of `process_meter`, a local meter."""
+        return FlowMeter(process_meter, self.ledger)
 
     def executors(self, placement: Placement, count: int) -> list[RayExecutor]:
         """Return executors on nodes with the same accelerator, so that measurements are comparable.

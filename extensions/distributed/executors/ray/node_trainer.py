@@ -28,7 +28,7 @@ from shunter.engine.executors.messages import (
     Progress,
     Stop,
     Task,
-    attended,
+    run_to_message,
 )
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.libraries import load_libraries
@@ -105,7 +105,7 @@ class NodeTrainer:
 
     def _run(self, task: Task, files: Files) -> None:
         try:
-            self._send(attended(lambda: self._train_there(task, files), wants_model=task.wants_model))
+            self._send(run_to_message(lambda: self._train_there(task, files), wants_model=task.wants_model))
         finally:
             self._ended.set()
 

@@ -75,7 +75,7 @@ def train_on_nodes(
             _wait_for_room(actors, slots, hooks)
             _start(actors, slots, task, files, is_together=is_together)
             on_begin()
-            done = training.run(ends_it=lambda error: task.checkpointing is not None)
+            done = training.run(must_save=lambda error: task.checkpointing is not None)
         except signs_of_a_loss() as error:
             raise lost(_names(slots), error) from error
         finally:
