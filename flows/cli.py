@@ -132,7 +132,7 @@ class Ending:
         except OutputError as error:
             self.status = self.status or error.exit_code
             with contextlib.suppress(OSError):
-                print("" if error.is_read_no_more else f"Error: {error}\n", end="", file=sys.stderr)
+                print("" if error.is_pipe_closed else f"Error: {error}\n", end="", file=sys.stderr)
         with contextlib.suppress(OSError):
             sys.stderr.flush()
         os._exit(self.status)

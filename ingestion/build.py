@@ -23,7 +23,7 @@ from shunter.ingestion.progress import ProgressReporter
 from shunter.ingestion.row_filter import count_sessions, tables_of, with_negatives, with_row_filter, with_sessions
 from shunter.ingestion.sample import merged_in
 from shunter.ingestion.schema import Schema
-from shunter.ingestion.second_pass import ENCODER_FOLDER, MOST_COMPARED, Target, encode_by, encode_here
+from shunter.ingestion.second_pass import ENCODER_FOLDER, MOST_COMPARED, Target, encode_in_threads, encode_with_crew
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.days import DaysSource
 from shunter.ingestion.sources.evolution import varying_columns
@@ -92,9 +92,9 @@ def build(
         )
         on_rows = partial(watch.encoded, of_rows=good_rows)
         if crew is None:
-            repeated = encode_here(histories.attach(spill.read()), encoder, target, on_rows)
+            repeated = encode_in_threads(histories.attach(spill.read()), encoder, target, on_rows)
         else:
-            repeated = encode_by(crew, spill, found, target, on_rows)
+            repeated = encode_with_crew(crew, spill, found, target, on_rows)
     splits = {name: replace(one, repeated_share=repeated.get(name)) for name, one in found.split_statistics().items()}
     if source.schema.label.loss is not None:
         features, splits = _with_numbers(source, directory, features, splits)
@@ -132,7 +132,7 @@ def build(
 def _with_numbers(
     source: Source, directory: Path, features: Features, splits: Mapping[str, SplitStatistics]
 ) -> tuple[Features, dict[str, SplitStatistics]]:
-    """Return features and statistics of a label that is a number: its scale, and the means instead of positives."""
+    """Return `features` and `splits` for a numeric label: with its scale, and with mean labels instead of positives."""
     label = source.schema.label
     assert label.loss is not None
     values = {name: read_array(directory / f"{name}.label.npy") for name in SPLITS}

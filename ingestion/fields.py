@@ -427,7 +427,7 @@ class Negatives(Frozen):
 
 
 class SessionGaps(Frozen):
-    """Sessions of users, each ended by a gap in time; the named columns are those of a row in its session.
+    """Sessions of users, each ended by a gap in time, and names of the columns that sessions add to the rows.
 
     All values of a row depend on its time and on earlier rows of its user, not on later rows.
     """

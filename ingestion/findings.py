@@ -155,7 +155,7 @@ def _of_column(series: pl.Series, labels: NDArray[np.float32]) -> Iterator[Findi
 
 
 def _alone(series: pl.Series, present: NDArray[np.bool_], labels: NDArray[np.float32]) -> float:
-    """Return the best AUC of one column as only feature: by presence, value, or label rates fitted on even rows."""
+    """Return the highest AUC of one column as score: its presence, value, or label rates fitted on every second row."""
     aucs = [area(present.astype(float), labels)]
     if series.dtype.is_float():
         aucs.append(area(series.fill_null(series.mean()).to_numpy(), labels))

@@ -1,4 +1,4 @@
-"""First ingestion pass: reads, splits, counts and spills the rows of a log, in threads or with a crew."""
+"""First ingestion pass: reads, splits, counts and spills the rows of a log, in threads or worker processes."""
 
 import sys
 from dataclasses import dataclass
@@ -30,8 +30,8 @@ class UnitSurvey:
         rejected: Unreadable rows, numbered from the beginning of the unit.
         chunks: Counts of each chunk. The caller adds these, since sums of floats depend on their order.
         spilled: Readable rows in the spill file.
-        bytes_read: Bytes read, as counted by the budget.
-        file_bytes: Bytes read, by their size on disk.
+        bytes_read: Bytes read, after decompression.
+        file_bytes: Bytes read from disk, before decompression.
     """
 
     rejected: list[Rejection]

@@ -12,7 +12,7 @@ from shunter.ingestion.encoding.canonical import merged_texts
 from shunter.ingestion.encoding.columns import in_usual_form
 from shunter.ingestion.encoding.times import see
 from shunter.ingestion.fields import POINT, TextForm
-from shunter.ingestion.sample import ColumnLook, look
+from shunter.ingestion.sample import ColumnProfile, profile_column
 
 LABELS = ("label", "click", "clicked", "is_click", "y", "target", "conversion", "converted", "is_conversion", "buy")
 LABELS += ("purchase", "purchased", "liked", "like", "is_attributed", "action", "clk", "outcome", "event")
@@ -58,11 +58,11 @@ def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str, encodi
         raise DataError(f"The log {name} holds no row: give a log with rows.")
     form, why_form = _text_form(sample, encoding)
     sample = pl.DataFrame({column.name: _in_usual_form(column, form) for column in sample.get_columns()})
-    looks = [look(column) for column in sample.get_columns()]
-    label = _label(sample, looks, unreadable)
-    time = _named(looks, TIMES, lambda column: column.time_share >= 0.95 and column.distinct >= 3)
-    time = time or next((column for column in looks if column.time_share >= 0.95 and column.distinct >= 3), None)
-    rest = [column for column in looks if column not in (label, time)]
+    profiles = [profile_column(column) for column in sample.get_columns()]
+    label = _label(sample, profiles, unreadable)
+    time = _named(profiles, TIMES, lambda column: column.time_share >= 0.95 and column.distinct >= 3)
+    time = time or next((column for column in profiles if column.time_share >= 0.95 and column.distinct >= 3), None)
+    rest = [column for column in profiles if column not in (label, time)]
     user, item = (_named(rest, names, _is_id) for names in (USERS, ITEMS))
     useless = {column.name: why for column in rest if (why := _why_not(column, len(sample), (user, item)))}
     rest = [column for column in rest if column.name not in useless]
@@ -144,13 +144,15 @@ def _in_usual_form(column: pl.Series, form: TextForm) -> pl.Series:
     return in_usual_form(column, form, is_number=is_number)
 
 
-def _label(sample: pl.DataFrame, looks: list[ColumnLook], unreadable: Mapping[str, str]) -> ColumnLook:
-    binary = [column for column in looks if not column.is_list and column.distinct == 2 and _is_binary(sample, column)]
-    rated = [column for column in looks if column.name.lower() in _RATINGS and column.values is not None]
+def _label(sample: pl.DataFrame, profiles: list[ColumnProfile], unreadable: Mapping[str, str]) -> ColumnProfile:
+    binary = [
+        column for column in profiles if not column.is_list and column.distinct == 2 and _is_binary(sample, column)
+    ]
+    rated = [column for column in profiles if column.name.lower() in _RATINGS and column.values is not None]
     found = _named(binary, LABELS, lambda _: True) or next(iter([*rated, *binary]), None)
     if found is None:
         names = ", ".join([f"{name[:40]}: {why}" for name, why in unreadable.items()][:5])
-        names = ", ".join(column.name[:40] for column in looks[:20]) + (names and f"; left out {names}")
+        names = ", ".join(column.name[:40] for column in profiles[:20]) + (names and f"; left out {names}")
         raise DataError(
             f"No column looks like a label, with 0 and 1, true and false or yes and no (columns: {names}): "
             "write a schema with `label: {column: ..., positive_at_least: ...}` and give it with --schema."
@@ -158,22 +160,22 @@ def _label(sample: pl.DataFrame, looks: list[ColumnLook], unreadable: Mapping[st
     return found
 
 
-def _is_binary(sample: pl.DataFrame, column: ColumnLook) -> bool:
+def _is_binary(sample: pl.DataFrame, column: ColumnProfile) -> bool:
     values = sample[column.name].drop_nulls().cast(pl.String, strict=False).str.to_lowercase().unique()
     return set(values.to_list()) <= _WORDS
 
 
-def _named(looks: list[ColumnLook], names: tuple[str, ...], fits) -> ColumnLook | None:
+def _named(profiles: list[ColumnProfile], names: tuple[str, ...], fits) -> ColumnProfile | None:
     """Return the column with the first name in `names` among the columns for which `fits` is true; else None."""
-    by_name = {column.name.strip().lower(): column for column in looks if fits(column)}
+    by_name = {column.name.strip().lower(): column for column in profiles if fits(column)}
     return next((by_name[name] for name in names if name in by_name), None)
 
 
-def _is_id(column: ColumnLook) -> bool:
+def _is_id(column: ColumnProfile) -> bool:
     return not column.is_list and column.distinct > 1
 
 
-def _why_not(column: ColumnLook, rows: int, kept: tuple[ColumnLook | None, ...]) -> str | None:
+def _why_not(column: ColumnProfile, rows: int, kept: tuple[ColumnProfile | None, ...]) -> str | None:
     """Return why a column is useless for a model; None for a useful column."""
     if column.present == 0:
         return "it is empty"
@@ -189,13 +191,13 @@ def _why_not(column: ColumnLook, rows: int, kept: tuple[ColumnLook | None, ...])
     return None
 
 
-def _is_amount(column: ColumnLook) -> bool:
+def _is_amount(column: ColumnProfile) -> bool:
     if column.values is None or _IDENTIFIES.search(column.name):
         return False
     return not column.is_whole or column.distinct > _FEW_VALUES
 
 
-def _label_yaml(label: ColumnLook) -> str:
+def _label_yaml(label: ColumnProfile) -> str:
     if label.distinct == 2:
         return _quoted(label.name)
     assert label.values is not None
@@ -203,7 +205,7 @@ def _label_yaml(label: ColumnLook) -> str:
     return f"{{column: {_quoted(label.name)}, positive_at_least: {threshold:g}}}"
 
 
-def _categorical(column: ColumnLook, values: pl.Series) -> tuple[str, str]:
+def _categorical(column: ColumnProfile, values: pl.Series) -> tuple[str, str]:
     """Return YAML and comment of a categorical column, with `text: true` if zeros distinguish values (3.1, 3.10)."""
     if merged := merged_texts(values):
         return f"{{column: {_quoted(column.name)}, text: true}}", f"{_seen(column)}; {' and '.join(merged)} are two"
@@ -214,12 +216,12 @@ def _categorical(column: ColumnLook, values: pl.Series) -> tuple[str, str]:
     return _quoted(column.name), _seen(column)
 
 
-def _several_yaml(column: ColumnLook) -> str:
+def _several_yaml(column: ColumnProfile) -> str:
     separator = f", separator: {_quoted(column.separator)}" if column.separator else ""
     return f"{{column: {_quoted(column.name)}{separator}}}"
 
 
-def _seen(column: ColumnLook) -> str:
+def _seen(column: ColumnProfile) -> str:
     example = " ".join("".join(letter if letter.isprintable() else "?" for letter in column.example).split())
     return f"{column.distinct:,} values, for instance {example}" if column.distinct else "no value"
 

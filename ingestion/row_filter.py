@@ -18,7 +18,7 @@ from shunter.ingestion.sources.tabular import TableSource, only_time
 
 
 def with_sessions(source: Source, max_bad_share: float) -> Source:
-    """Return the source with the sessions of its schema; each day has sessions of its own.
+    """Return the source with the sessions of its schema; each day of a `DaysSource` gets separate sessions.
 
     Args:
         source: The log.
@@ -58,7 +58,7 @@ def count_sessions(source: Source) -> int:
 
 
 def with_row_filter(source: Source) -> Source:
-    """Fit the row filter (`min_rows`, `k_core`) in one pass over the columns that it counts; return the source with it.
+    """Fit the row filter (`min_rows`, `k_core`) in one pass over the counted columns, and add the filter to the source.
 
     Raises:
         DataError: The source cannot be read, or no row is left.

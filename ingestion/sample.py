@@ -103,7 +103,7 @@ def merged_columns(table: pl.DataFrame, schema: Schema) -> dict[str, tuple[str, 
 
 
 @dataclass(frozen=True)
-class ColumnLook:
+class ColumnProfile:
     """Profile of one column of a sample.
 
     Attributes:
@@ -129,13 +129,13 @@ class ColumnLook:
     example: str
 
 
-def look(series: pl.Series) -> ColumnLook:
+def profile_column(series: pl.Series) -> ColumnProfile:
     """Return the profile of a column."""
     present = series.drop_nulls()
     is_list = isinstance(series.dtype, pl.List | pl.Array)
     example = str(*present.head(1).to_list())[:30]
     if is_list or series.dtype.is_nested():
-        return ColumnLook(
+        return ColumnProfile(
             series.name,
             len(present),
             len(present),
@@ -152,7 +152,7 @@ def look(series: pl.Series) -> ColumnLook:
     seen = times.see(series).counts
     in_time = len(present) if is_time else seen.total() - seen["number"]
     known = values[~np.isnan(values)]
-    return ColumnLook(
+    return ColumnProfile(
         series.name,
         len(present),
         present.n_unique(),

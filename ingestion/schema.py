@@ -271,7 +271,7 @@ class Schema(Options, TextForm):
     @model_validator(mode="before")
     @classmethod
     def _sessions_of_user(cls, values: Any) -> Any:
-        """Let sessions be those of the user, unless they name a column of their own."""
+        """Set the `by` column of the sessions to the user column if it is omitted."""
         if not isinstance(values, dict) or not isinstance(sessions := values.get("sessions"), dict):
             return values
         return {**values, "sessions": {"by": values.get("user"), **sessions}}
@@ -468,7 +468,7 @@ class Schema(Options, TextForm):
             if sequence.by is not None and self.part is not None:
                 raise ValueError(no_built_histories(sequence.column))
             if sequence.by in self.label_columns:
-                raise ValueError(f"the history {sequence.column} cannot be built by the label")
+                raise ValueError(f"the history {sequence.column} cannot be built by the label: set `by` to the user")
         return self
 
     @property
@@ -477,7 +477,7 @@ class Schema(Options, TextForm):
         return tuple(field.column for field in self.categorical if field.buckets is None and not field.cross)
 
     def without_time(self) -> Self:
-        """Return a copy without the time, for rows that are not split by time; with it if sessions are read."""
+        """Return a copy without the time column, for rows not split by time; unchanged if sessions need the time."""
         return self if self.session_columns else self.model_copy(update={"time": None, "time_format": None})
 
     def key_kind(self, column: str) -> TextKind:
@@ -617,8 +617,8 @@ def parse_schema(text: str) -> Schema:
     return schema_of(parse_yaml(text, "The schema", EXAMPLE), Schema, "The schema")
 
 
-def schema_of(values: dict[str, Any], kind: type[Model], told: str) -> Model:
-    """Validate the keys of a schema; `told` names the schema in error messages.
+def schema_of(values: dict[str, Any], kind: type[Model], schema_name: str) -> Model:
+    """Validate the keys of a schema; `schema_name` names the schema in error messages.
 
     Raises:
         DataError: The keys do not match `kind`, or name no feature.
@@ -629,7 +629,7 @@ def schema_of(values: dict[str, Any], kind: type[Model], told: str) -> Model:
         faults = error.errors(include_url=False)
         # A misspelt key makes a required key missing: the misspelt key is reported first.
         reason = clause(min(faults, key=lambda fault: fault["type"] != "extra_forbidden"), kind)
-        raise DataError(sentence([f"{told} is wrong, {reason}"])) from error
+        raise DataError(sentence([f"{schema_name} is wrong, {reason}"])) from error
     if isinstance(schema, Schema) and not schema.features:
-        raise DataError(f"The schema {told} names no feature: write for instance '{EXAMPLE}', one key per line.")
+        raise DataError(f"The schema {schema_name} names no feature: write for instance '{EXAMPLE}', one key per line.")
     return schema

@@ -62,7 +62,7 @@ class Target:
         )
 
 
-def encode_here(
+def encode_in_threads(
     batches: Iterable[SpilledBatch], encoder: Encoder, target: Target, on_rows: Callable[[int], None]
 ) -> dict[str, float]:
     """Encode the batches in threads of this process; call `on_rows` with the number of rows written so far.
@@ -80,7 +80,7 @@ def encode_here(
     return _repeated_shares(compared)
 
 
-def encode_by(
+def encode_with_crew(
     crew: Crew, spill: Spill, found: Survey, target: Target, on_rows: Callable[[int], None]
 ) -> dict[str, float]:
     """Encode unit by unit with a crew, each unit into its range of the arrays.
@@ -88,7 +88,7 @@ def encode_by(
     Call `on_rows` with the number of rows written so far.
 
     Returns:
-        Share of the validation and of the test rows that repeat training rows, see `encode_here`.
+        Share of the validation and of the test rows that repeat training rows, see `encode_in_threads`.
     """
     *starts, size = _places(found, target.features)
     with target.writer() as writer:

@@ -70,7 +70,7 @@ class ChunkSurvey:
         positives: Positive rows of each split.
         moments: Moments of the numeric columns in the training rows.
         empty_bags: Training rows without a value, for each multi-valued column and stored sequence.
-        bag_values: Values of each split and each of these columns, int64 [splits, columns].
+        bag_values: Number of values by split and column of `empty_bags`, int64 [splits, columns].
         labels: Counts by label, and of rows with a nonzero weight.
         unmatched: Rows without a partner, for each join of the schema.
         left_out: Number of readable rows that the schema excludes.

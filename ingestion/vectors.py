@@ -57,7 +57,7 @@ def vector_files(schema: Schema) -> tuple[Path, ...]:
 
 
 def _path_of(column: Categorical) -> Path:
-    """Return the file of a column's vectors, of an address the local copy."""
+    """Return the path of a column's file of vectors; for an address, the path of the local copy."""
     text = column.vectors or ""
     return Path(text) if parse_address(text) is None else Path(local_path(text))
 
@@ -133,7 +133,8 @@ def _read(path: Path, name: str) -> tuple[pl.Series, NDArray[np.float32]]:
         ) from error
     if vectors.size and (vectors.ndim != 2 or len(vectors) != len(values)):
         raise DataError(
-            f"The file {path} has {len(values):,} values of {name}, but vectors of the shape {vectors.shape}."
+            f"The file {path} has {len(values):,} values of {name}, but vectors of the shape "
+            f"{vectors.shape}: give one vector for each value."
         )
     return values, vectors
 
@@ -150,7 +151,7 @@ def _frame(path: Path) -> pl.DataFrame:
 
 
 def _numbers(frame: pl.DataFrame, path: Path) -> NDArray[np.float32]:
-    """Return the vectors float32 [rows, width] of one column of lists, or of one column per dimension."""
+    """Return the vectors, float32 [rows, width], stored as one list column or as one column for each dimension."""
     if frame.width == 1 and isinstance(frame.dtypes[0], pl.List | pl.Array):
         lists = frame.to_series().to_list()
         widths = sorted({0 if one is None else len(one) for one in lists})

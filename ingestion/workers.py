@@ -186,7 +186,7 @@ def crew_of(
 
 
 def copy_by(request: ClusterRequest | None, paths: Sequence[Path]) -> None:
-    """Make the absent local copies of objects: if there are many, by the nodes of a cluster, else here.
+    """Make the absent local copies of objects: many by the nodes of a cluster, few by this process.
 
     Args:
         request: Request that names the cluster; None for this machine.

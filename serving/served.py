@@ -144,7 +144,7 @@ class ServedModel:
             RefusedError: A column has lists although the model expects single values.
         """
         encoder = self.scorer.encoder
-        several = encoder.columns_of_several
+        several = encoder.list_columns
         found = {name: table.series(name) for name in sorted(self.columns) if name in table.columns}
         holders = {name: holder_of(name, table.columns) for name in sorted(self.columns) if name not in found}
         parts = {name: holder for name, holder in holders.items() if holder is not None}

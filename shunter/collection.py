@@ -10,9 +10,9 @@ from contextlib import contextmanager
 def loading(module: str) -> Iterator[None]:
     """Disable garbage collection while a block loads a library, then exempt the loaded objects from later collections.
 
-    Each collection takes a tenth of a second to scan a million objects of modules, which are never garbage. A start of
-    the command would cause six of them. Cyclic garbage of the block is never freed, so the block does nothing if the
-    module is already loaded.
+    Each collection takes a tenth of a second to scan a million objects of modules, which are never garbage. Starting
+    the `shunter` command would cause six. Cyclic garbage that the block creates is never freed. Collection therefore
+    stays enabled if the module is already loaded.
 
     Args:
         module: Name of the module that the block loads.

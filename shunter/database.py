@@ -5,8 +5,8 @@ of the file drops the locks of every SQLite connection that the process holds on
 process that closes then deletes the write-ahead log of a running training job. All access therefore goes through
 SQLite.
 
-A library that finds no tables runs all its migrations, which takes seconds of the first command. `make setup` therefore
-makes a template of each library's tables, which a new home copies.
+MLflow and Prefect run all their migrations on a database without tables, which would delay the first command by
+seconds. `make setup` therefore makes a template database for each of these libraries, which a new home copies.
 """
 
 import contextlib
@@ -43,7 +43,7 @@ def enable_wal(database: Path) -> None:
 
 
 def copy_database(source: Path, target: Path, *, is_immutable: bool = False) -> None:
-    """Replace the content of a database by that of another one as of one moment, in one transaction.
+    """Replace the content of a database by a consistent snapshot of another database, in one transaction.
 
     A kill leaves the former content or the new one. Connections of other processes to either database stay valid.
 

@@ -113,7 +113,7 @@ class MissingExtensionError(RequestError):
 
 
 class UnsupportedError(RequestError):
-    """Error of a method that the kind of model lacks, or that needs something missing.
+    """Error: the model does not support the requested action, or a requirement of the action is missing.
 
     Attributes:
         method: Requested action of the model.
@@ -158,7 +158,7 @@ class TooLargeError(RequestError):
 
 
 class ModelTooLargeError(TooLargeError):
-    """A solved ranking model does not fit into memory.
+    """A ranking model that is solved in closed form does not fit into memory.
 
     Attributes:
         family: Family of the model.
@@ -198,7 +198,7 @@ class ColumnError(DataError):
 
     Attributes:
         column: Name of the column.
-        path: The file, or the name of rows that are in no file.
+        path: The file, or a name for rows that come from no file.
     """
 
     code = "unreadable-column"
@@ -289,7 +289,7 @@ class DegradedModelError(InfeasibleError):
     """Error: the champion in use is degraded on the evaluation day.
 
     Attributes:
-        words: The finding.
+        words: Error message: the finding about the champion.
     """
 
     code = "degraded-model"
@@ -400,15 +400,15 @@ class OutputError(StorageError):
     """The standard output cannot be written.
 
     Attributes:
-        is_read_no_more: Whether the reader has closed the pipe, as `head` does; a shell then reports 141.
+        is_pipe_closed: Whether the reader has closed the pipe, as `head` does; a shell then reports 141.
     """
 
     code = "output"
 
     def __init__(self, error: OSError) -> None:
         super().__init__(None, first_line(error))
-        self.is_read_no_more = isinstance(error, BrokenPipeError)
-        if self.is_read_no_more:
+        self.is_pipe_closed = isinstance(error, BrokenPipeError)
+        if self.is_pipe_closed:
             self.exit_code = 141
 
     def __str__(self) -> str:
@@ -450,7 +450,7 @@ class UntrustedModelError(TrackingError):
 
 
 def find_cause(error: BaseException | None, kind: type[Kind]) -> Kind | None:
-    """Return the first error of a kind among an error and what it was raised from."""
+    """Return the first error of type `kind` among an error and its causes; None if there is none."""
     seen = set()
     while error is not None and id(error) not in seen:
         if isinstance(error, kind):

@@ -147,7 +147,7 @@ def _sync(path: Path) -> None:
 
 @lru_cache
 def digest_of_sources(*folders: Path) -> str:
-    """Return the sha256 of all Python files of folders, which distinguishes results of different code."""
+    """Return the SHA-256 of all Python files below some folders, which identifies the code behind a result."""
     digest = hashlib.sha256()
     for path in sorted(file for folder in folders for file in folder.rglob("*.py")):
         digest.update(path.read_bytes())

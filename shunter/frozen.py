@@ -1,9 +1,9 @@
-"""Base of the values that one step returns and the next one takes."""
+"""Base class of the immutable values that pipeline steps pass to each other."""
 
 from pydantic import BaseModel, ConfigDict
 
 
 class Frozen(BaseModel):
-    """Immutable value that refuses unknown fields."""
+    """Immutable Pydantic model that rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")

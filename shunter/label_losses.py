@@ -81,7 +81,7 @@ def parse_loss(text: str) -> LossName:
 
 
 def is_for_numbers(loss: str | None) -> bool:
-    """Return True if a loss is known to be for labels that are numbers; an unknown one is refused when a run starts."""
+    """Return True if a loss is for numeric labels; False for an unknown loss, which is rejected when a run starts."""
     name = (loss or LOG_LOSS).partition(":")[0]
     return LOSSES.stated(name).get("labels", CLICK) != CLICK
 

@@ -3,26 +3,26 @@
 Capabilities of a family of click models:
     has_architecture_space: Whether a search can vary its layers one by one (`--search-space architecture`).
     has_hidden_layers: Whether its models have MLPs, whose widths and dropout a search chooses.
-    is_in_auto: Whether the model `auto` may become this family: it takes any click log, or any with a history where it
-        reads positions.
+    is_in_auto: Whether `--model auto` tries this family. The family must train on any click log, or on any click log
+        with a history if it reads positions.
     has_towers: Whether its fields are grouped into towers (`--towers`).
     mixes_widths: Whether its embedding tables may differ in width (`ModelSpec.table_dims`).
     multiplies_numbers: Whether each dense feature may have a vector of its own (`ModelSpec.numeric_embedding`).
     reads_positions: Whether it reads histories id by id; to other families a history is a pooled bag.
-    compiles_slowly: Whether compiling its layers takes longer than any training could win back.
-    field_partitions: Function that names the ways to group the fields which a search tries, as `module:attribute`.
-    host_model: Model whose layers are divided over hosts (`shunter.extensions.distributed.training.host_model`),
-        likewise.
-    quality_note: Function that says what the family costs in quality against another, after a search, likewise.
+    compiles_slowly: Whether compiling its layers takes longer than the compiled layers save in a training run.
+    field_partitions: Path `module:attribute` of the function that returns the groupings of fields for a search to try.
+    host_model: Path of the class of models whose layers are divided over hosts
+        (`shunter.extensions.distributed.training.host_model`).
+    quality_note: Path of the function that reports, after a search, the quality lost against other families.
 
 Capabilities of a ranking model:
     is_solved: Whether it has a closed form, solved in seconds, instead of steps of training.
 
-Parts and capabilities of a problem, clicks or rankings, whose implementation is the recipe of a whole training:
-    training: What differs in one training run, as `module:attribute`.
-    trainer, builder: Functions that train the model of a job in this process, and that only build it, likewise.
-    step_timer, workload: Functions that time steps of an architecture, and that count a sample's demand, likewise.
-    default_max_epochs: Default of the longest training of one setting.
+Capabilities of a problem (clicks or rankings), whose implementation is the recipe of a training job:
+    training: Path `module:attribute` of the class with the problem's own parts of a training run.
+    trainer, builder: Paths of the functions that build and train the model of a job, and that only build the model.
+    step_timer, workload: Paths of the functions that time training steps, and that count the demand of a sample.
+    default_max_epochs: Default of the maximum number of epochs.
     positives_suffice: Whether a log may hold positives alone.
     members: Models that are trained after the search; 0 if the request says how many.
 """

@@ -1,6 +1,6 @@
 """Predicates on the rows of a log, such as `day >= '2026-03-01' and shop in (3, 5)`: syntax tree and parser.
 
-A predicate compares columns with literals. It calls no function, so that a request of somebody else can hold one.
+A predicate compares columns with literals and calls no functions. Predicates from other users are therefore safe.
 """
 
 import re
@@ -48,7 +48,7 @@ def parse_predicate(text: str) -> Predicate:
     """Parse a predicate that selects rows.
 
     Raises:
-        PredicateError: The text is no predicate; the message names the place.
+        PredicateError: The text is no predicate; the message names the position of the fault.
     """
     if len(text) > _LONGEST_TEXT:
         raise PredicateError(f"a predicate may have at most {_LONGEST_TEXT:,} characters: write a shorter one")

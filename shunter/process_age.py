@@ -1,4 +1,4 @@
-"""Age of this process, as the start of the run that it serves."""
+"""Age of this process, so that the time of a run includes the start of its process."""
 
 import os
 import time
@@ -16,9 +16,9 @@ _ended_at: list[float] = [0.0]  # age of this process when its last such run end
 
 @contextmanager
 def process_of_one_run() -> Iterator[None]:
-    """Count the earlier time of this process as part of the run of this block, as a command does.
+    """Mark the block as the only run of this process, so that the time before the block counts as part of the run.
 
-    A second block in the same process counts from the end of the first.
+    In a second block of the same process, only the time since the end of the first block counts.
     """
     token = _of_one_run.set(True)
     try:
@@ -29,7 +29,7 @@ def process_of_one_run() -> Iterator[None]:
 
 
 def seconds_before_run() -> float:
-    """Return the seconds that this process has spent for its run so far; None if it serves several runs."""
+    """Return the seconds that this process has spent on its run so far; 0 if it serves several runs."""
     is_its_own = _of_one_run.get() or os.environ.get(WORKER_RUN)
     return process_age_seconds() - _ended_at[0] if is_its_own else 0.0
 

@@ -115,7 +115,7 @@ class Registry:
         """Return the entry of a name; an entry point cannot replace one of `entries`.
 
         Raises:
-            UnknownNameError: No implementation has this name, or the entry of another package an unknown capability.
+            UnknownNameError: No implementation has this name, or an external entry states an unknown capability.
             MissingExtensionError: The implementation is of an extension or an application whose folder is absent.
         """
         if name in self.entries:

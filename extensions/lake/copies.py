@@ -48,12 +48,12 @@ def touch(paths: Iterable[Path]) -> None:
             os.utime(folder)
 
 
-def make_room(needed_bytes: int, told: str) -> None:
+def make_room(needed_bytes: int, shown_address: str) -> None:
     """Remove the least recently used copies until the new copies fit into the limit.
 
     Args:
         needed_bytes: Size of the new copies.
-        told: Source address of the new copies, for the error message.
+        shown_address: Source address of the new copies, for the error message.
 
     Raises:
         DataError: The new copies are larger than the limit.
@@ -61,7 +61,7 @@ def make_room(needed_bytes: int, told: str) -> None:
     bound = int(Settings().object_cache_gib * 2**30)
     if needed_bytes > bound:
         raise DataError(
-            f"The files of {told} take {needed_bytes / 2**30:.3g} GiB, more than the limit of "
+            f"The files of {shown_address} take {needed_bytes / 2**30:.3g} GiB, more than the limit of "
             f"{bound / 2**30:.3g} GiB for local copies: give fewer files, or raise "
             "SHUNTER_OBJECT_CACHE_GIB."
         )

@@ -33,7 +33,7 @@ _READS = {
 
 
 class QueryError(RequestError):
-    """Error: a reader may not run a query, because it writes, is not one SELECT, or is invalid.
+    """Error: a query is refused, because it writes, is not a single SELECT, or is invalid.
 
     Attributes:
         address: Address of the database.
@@ -66,10 +66,11 @@ class _Database(ABC):
             DataError: There is no such database, or it cannot be read.
         """
         query = address.query.strip().rstrip(";")
-        told = address.location if "://" in address.location else f"{self.name}:{address.location}"
+        shown_address = address.location if "://" in address.location else f"{self.name}:{address.location}"
         if not query:
             raise RequestError(
-                f"The database address {told} names no table: write the table behind a #, as in {told}#clicks."
+                f"The database address {shown_address} names no table: write the table behind a #, as in "
+                f"{shown_address}#clicks."
             )
         file = Path(address.location).name.partition(".")[0]
         if _NAME.fullmatch(query):
@@ -78,21 +79,23 @@ class _Database(ABC):
             query = f"SELECT * FROM {quoted}"
         elif is_foreign_request():
             raise RequestError(
-                f"The database address {told} contains a query, which may be given only on the command line: "
+                f"The database address {shown_address} contains a query, which may be given only on the command line: "
                 "name a table or a view."
             )
         if "?" in address.location and is_foreign_request():
             raise RequestError(
-                f"The database address {told} has parameters, which may be given only on the command line: "
+                f"The database address {shown_address} has parameters, which may be given only on the command line: "
                 "leave them out."
             )
         if "://" not in address.location and not Path(address.location).expanduser().is_file():
-            raise NoObjectError(told, "is no file")
+            raise NoObjectError(shown_address, "is no file")
         file += self.suffix
-        return [store_result(self.name, address.location, file, lambda path: self.read(address, query, told, path))]
+        return [
+            store_result(self.name, address.location, file, lambda path: self.read(address, query, shown_address, path))
+        ]
 
     @abstractmethod
-    def read(self, address: Address, query: str, told: str, path: Path) -> None:
+    def read(self, address: Address, query: str, shown_address: str, path: Path) -> None:
         """Write the result of a query to a file."""
 
     def copy(self, paths: Iterable[Path]) -> None:
@@ -105,7 +108,7 @@ class DuckDbStore(_Database):
 
     name, suffix = "duckdb", ".parquet"
 
-    def read(self, address: Address, query: str, told: str, path: Path) -> None:
+    def read(self, address: Address, query: str, shown_address: str, path: Path) -> None:
         """Write the result of a query to a Parquet file."""
         check_package("duckdb", "duckdb", "lake")
         import duckdb
@@ -117,15 +120,15 @@ class DuckDbStore(_Database):
                 try:
                     statements = connection.extract_statements(query)
                     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-                        raise QueryError(told, "it is not a single SELECT")
+                        raise QueryError(shown_address, "it is not a single SELECT")
                     result = connection.sql(query)
                 except (duckdb.ProgrammingError, duckdb.PermissionException, duckdb.InvalidInputException) as error:
-                    raise QueryError(told, error) from error
+                    raise QueryError(shown_address, error) from error
                 write_batches(path, result.to_arrow_reader(_BATCH_ROWS))
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             if isinstance(error, OSError) and error.errno is not None:  # of the local file; the stream's have no number
                 raise
-            raise UnreadableTableError(told, error) from error
+            raise UnreadableTableError(shown_address, error) from error
 
 
 class SqliteStore(_Database):
@@ -133,7 +136,7 @@ class SqliteStore(_Database):
 
     name = "sqlite"
 
-    def read(self, address: Address, query: str, told: str, path: Path) -> None:
+    def read(self, address: Address, query: str, shown_address: str, path: Path) -> None:
         """Write the result of a query to a CSV file."""
         source = Path(address.location).expanduser().resolve().as_uri()
         try:
@@ -149,15 +152,15 @@ class SqliteStore(_Database):
                 except (sqlite3.DatabaseError, sqlite3.Warning) as error:
                     if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_NOTADB:
                         raise
-                    raise QueryError(told, error) from error
+                    raise QueryError(shown_address, error) from error
                 if result.description is None:
-                    raise QueryError(told, "it is not a SELECT")
+                    raise QueryError(shown_address, "it is not a SELECT")
                 writer = csv.writer(file)
                 writer.writerow(column[0] for column in result.description)
                 while rows := result.fetchmany(_BATCH_ROWS):
                     writer.writerows(rows)
         except sqlite3.Error as error:
-            raise UnreadableTableError(told, error) from error
+            raise UnreadableTableError(shown_address, error) from error
 
 
 class PostgresStore(_Database):
@@ -165,7 +168,7 @@ class PostgresStore(_Database):
 
     name = "postgresql"
 
-    def read(self, address: Address, query: str, told: str, path: Path) -> None:
+    def read(self, address: Address, query: str, shown_address: str, path: Path) -> None:
         """Write the result of a query to a CSV file."""
         check_package("asyncpg", "asyncpg", "lake")
         with ThreadPoolExecutor(1) as thread:  # an event loop of its own, also where one runs

@@ -56,5 +56,5 @@ class HadoopFiles(ArrowFSWrapper):
         super().__init__(fs=files, skip_instance_cache=True)
 
     def cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: Any) -> bytes:
-        """Read a range of a file; the base class opens a file that cannot be positioned for the first range."""
+        """Read a byte range of a file, opened as seekable; the base class would open a range at 0 as a stream."""
         return cast("bytes", super().cat_file(path, start, end, seekable=True))

@@ -57,24 +57,24 @@ class ObjectStore:
     def find(self, address: Address) -> list[Path]:
         """Return the paths of the local copies of an object, of a glob, or of the files of a folder.
 
-        Files in subfolders belong to a folder if all of these are partitions such as `day=2026-03-01`.
+        A file in a subfolder is included only if each subfolder on its path is a partition, such as `day=2026-03-01`.
 
         Raises:
             DataError: There is no file, or access is refused.
         """
-        told = address.location
-        system = file_system(told)
-        if address.store in ("http", "https") and not told.endswith("/") and "*" not in told:
-            infos = [_info(system, told)]
+        shown_address = address.location
+        system = file_system(shown_address)
+        if address.store in ("http", "https") and not shown_address.endswith("/") and "*" not in shown_address:
+            infos = [_info(system, shown_address)]
         else:
-            infos = _attempted(partial(_list, system), system._strip_protocol(told), told)
+            infos = _attempted(partial(_list, system), system._strip_protocol(shown_address), shown_address)
             if address.store in ("http", "https"):  # whose listings have names alone
                 infos = [_info(system, info["name"]) for info in infos]
         found = [
             _path_of(address.store, system, info) for info in infos if not info["name"].endswith("/")
         ]  # mark of a folder
         if not found:
-            raise NoObjectError(told)
+            raise NoObjectError(shown_address)
         touch(found)
         return found
 
@@ -109,17 +109,17 @@ class ObjectStore:
         Raises:
             DataError: The store refuses access, or cannot be reached.
         """
-        system, told = file_system(address.location), address.location.rstrip("/")
-        target = str(system._strip_protocol(told))
+        system, shown_address = file_system(address.location), address.location.rstrip("/")
+        target = str(system._strip_protocol(shown_address))
         beside = f"{target}.{secrets.token_hex(4)}.partial"
         inside = [one.relative_to(path).as_posix() for one in path.rglob("*") if one.is_file()]
         inside.sort(key=lambda name: (-name.count("/"), name))  # what describes the folder comes last
         ends = [f"/{name}" for name in inside] or [""]
         try:
             for end in ends:
-                _attempted(partial(_put, system, f"{path}{end}"), f"{beside}{end}", told)
+                _attempted(partial(_put, system, f"{path}{end}"), f"{beside}{end}", shown_address)
             for end in [""] if address.store in _WITH_HOSTS else ends:  # these move a folder as a whole
-                _attempted(partial(system.mv, f"{beside}{end}"), f"{target}{end}", told)
+                _attempted(partial(system.mv, f"{beside}{end}"), f"{target}{end}", shown_address)
         except BaseException:
             with suppress(Exception):  # each library has classes of its own, and the first error counts
                 system.rm(beside, recursive=path.is_dir())
@@ -131,14 +131,16 @@ class ObjectStore:
         Raises:
             DataError: There is no such folder, or the store refuses access.
         """
-        system, told = file_system(address.location), address.location.rstrip("/")
-        root = str(system._strip_protocol(told)).strip("/") + "/"
-        for name in _attempted(partial(system.find, **_strict(system)), told, told) or _nothing(told):
+        system, shown_address = file_system(address.location), address.location.rstrip("/")
+        root = str(system._strip_protocol(shown_address)).strip("/") + "/"
+        for name in _attempted(partial(system.find, **_strict(system)), shown_address, shown_address) or _nothing(
+            shown_address
+        ):
             target = folder / name.lstrip("/").removeprefix(root)
             if not target.resolve().is_relative_to(folder.resolve()):
-                raise NoObjectError(told, "holds a name that leaves its folder")
+                raise NoObjectError(shown_address, "holds a name that leaves its folder")
             target.parent.mkdir(parents=True, exist_ok=True)
-            _attempted(partial(system.get_file, name), str(target), told)
+            _attempted(partial(system.get_file, name), str(target), shown_address)
 
 
 def _put(system: Any, file: str, place: str) -> None:
@@ -146,8 +148,8 @@ def _put(system: Any, file: str, place: str) -> None:
     system.put_file(file, place)
 
 
-def _nothing(told: str) -> list[str]:
-    raise NoObjectError(told)
+def _nothing(shown_address: str) -> list[str]:
+    raise NoObjectError(shown_address)
 
 
 def file_system(address: str) -> Any:
@@ -180,7 +182,7 @@ def file_system(address: str) -> Any:
 
 
 def _strict(system: Any) -> dict[str, str]:
-    """Return the options by which a listing raises errors; fsspec's own code takes a lost connection for no files."""
+    """Return the listing options that raise errors; by default fsspec lists nothing after a lost connection."""
     return {} if system.async_impl else {"on_error": "raise"}
 
 
@@ -196,7 +198,7 @@ def _list(system: Any, path: str) -> list[Mapping[str, Any]]:
 
 
 def _origin(address: str) -> str:
-    """Return the beginning of an address up to the object's name, with the host if each host has its own files."""
+    """Return the scheme of an address, and its host for SFTP and HDFS, whose connections belong to one host."""
     scheme, _, place = address.partition("://")
     return f"{scheme}://{place.partition('/')[0]}" if scheme in _WITH_HOSTS else f"{scheme}://"
 
@@ -289,7 +291,7 @@ def _read_range(system: Any, name: str, start: int, end: int) -> bytes:
     return cast("bytes", sync(system.loop, system._cat_file, name, start=start, end=end, timeout=seconds))
 
 
-def _attempted(work: Callable[[Any], Result], argument: Any, told: str) -> Result:
+def _attempted(work: Callable[[Any], Result], argument: Any, shown_address: str) -> Result:
     """Call a function of a store and return its result; retry with exponentially growing waits.
 
     Raises:
@@ -302,11 +304,11 @@ def _attempted(work: Callable[[Any], Result], argument: Any, told: str) -> Resul
             raise
         except Exception as error:  # each library has classes of its own for errors of servers and connections
             if _is_refusal(error):
-                raise NoAccessError(told) from error
+                raise NoAccessError(shown_address) from error
             if isinstance(error, FileNotFoundError) and _is_absent(error.__cause__):
-                raise NoObjectError(told) from error
+                raise NoObjectError(shown_address) from error
             if attempt == _ATTEMPTS:
-                raise StoreError(told, attempt, error) from error
+                raise StoreError(shown_address, attempt, error) from error
             time.sleep(_FIRST_WAIT_SECONDS * 2**attempt * random.uniform(0.5, 1.0))
     raise AssertionError
 

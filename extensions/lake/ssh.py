@@ -37,7 +37,7 @@ class SshFiles(SFTPFileSystem):
         """Client of the open connection, which is opened if there is none.
 
         Raises:
-            NoAccessError: The key of the host is unknown or another one, or no key of the user is accepted.
+            NoAccessError: The key of the host is unknown or has changed, or no key of the user is accepted.
         """
         transport = self._client and self._client.get_transport()
         if transport is None or not transport.is_active():

@@ -45,7 +45,7 @@ class UnreadableTableError(DataError):
 
 
 class _TableStore(ABC):
-    """Store of tables, whose versions are copied when they are found."""
+    """Store of tables; `find` also copies the table version."""
 
     @abstractmethod
     def find(self, address: Address) -> list[Path]:
@@ -69,25 +69,25 @@ class DeltaStore(_TableStore):
         from deltalake import DeltaTable, QueryBuilder
         from deltalake.exceptions import TableNotFoundError
 
-        told = f"delta:{address.location}"
+        shown_address = f"delta:{address.location}"
         try:
             table = DeltaTable(_whole(address.location))
         except TableNotFoundError as error:
-            raise NoObjectError(told, "is not a Delta Lake table") from error
+            raise NoObjectError(shown_address, "is not a Delta Lake table") from error
         except Exception as error:  # of the library's engine, which has no classes for what a store answers
-            raise NoAccessError(told) from error
+            raise NoAccessError(shown_address) from error
         if address.version:
             try:
                 table.load_as_version(_delta_version(address.version))
             except ShunterError:
                 raise
             except Exception as error:
-                raise NoObjectError(told, f"has no version {address.version}") from error
+                raise NoObjectError(shown_address, f"has no version {address.version}") from error
         name = Path(address.location).name.partition(".")[0]
         name = f"{name}.{str(table.metadata().id)[:8]}.parquet"  # a table that is made anew begins with version 0 again
         path = copy_path("delta", address.location, str(table.version()), name)
-        with _reading(told):
-            _store_batches(path, lambda: QueryBuilder().register("t", table).execute("SELECT * FROM t"), told)
+        with _reading(shown_address):
+            _store_batches(path, lambda: QueryBuilder().register("t", table).execute("SELECT * FROM t"), shown_address)
         return [path]
 
 
@@ -104,27 +104,27 @@ class IcebergStore(_TableStore):
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-        told = address.location
-        catalog, _, name = told.removeprefix("iceberg://").partition("/")
+        shown_address = address.location
+        catalog, _, name = shown_address.removeprefix("iceberg://").partition("/")
         try:
             table = load_catalog(catalog).load_table(name)
         except (NoSuchTableError, NoSuchNamespaceError) as error:
-            raise NoObjectError(told, "is not a table of its catalogue") from error
+            raise NoObjectError(shown_address, "is not a table of its catalogue") from error
         except Exception as error:  # of a catalogue that is not configured, or does not answer
-            raise NoAccessError(told) from error
+            raise NoAccessError(shown_address) from error
         snapshots = {str(one.snapshot_id): one.snapshot_id for one in table.snapshots()}
         current = table.current_snapshot()
         version = address.version or (str(current.snapshot_id) if current else "")
         if version not in snapshots:
-            raise NoObjectError(told, f"has no version {version}" if version else "holds no row")
-        path = copy_path("iceberg", told, version, f"{name.rpartition('.')[2]}.parquet")
-        with _reading(told):
-            _store_batches(path, lambda: _file_by_file(table.scan(snapshot_id=snapshots[version])), told)
+            raise NoObjectError(shown_address, f"has no version {version}" if version else "holds no row")
+        path = copy_path("iceberg", shown_address, version, f"{name.rpartition('.')[2]}.parquet")
+        with _reading(shown_address):
+            _store_batches(path, lambda: _file_by_file(table.scan(snapshot_id=snapshots[version])), shown_address)
         return [path]
 
 
 def _file_by_file(scan: Any) -> pa.RecordBatchReader:
-    """Return the rows of a scan of Iceberg, of which one data file is in memory; the scan itself reads all at once."""
+    """Return a reader of an Iceberg scan that loads one data file at a time; the scan's own reader loads all files."""
     from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
 
     projected = scan.projection()
@@ -173,9 +173,9 @@ def write_batches(path: Path, reader: Any) -> None:
             writer.write_table(pa.Table.from_batches(waiting))
 
 
-def _store_batches(path: Path, read: Callable[[], Any], told: str) -> None:
+def _store_batches(path: Path, read: Callable[[], Any], shown_address: str) -> None:
     if not path.exists():
-        make_room(0, told)
+        make_room(0, shown_address)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             write_batches(temporary, read())
@@ -203,11 +203,11 @@ def _delta_version(version: str) -> int | datetime:
 
 
 @contextmanager
-def _reading(told: str) -> Iterator[None]:
+def _reading(shown_address: str) -> Iterator[None]:
     """Raise an `UnreadableTableError` for any error of a library in the block."""
     try:
         yield
     except ShunterError:
         raise
     except Exception as error:  # of the libraries' engines, whose classes differ
-        raise UnreadableTableError(told, error) from error
+        raise UnreadableTableError(shown_address, error) from error

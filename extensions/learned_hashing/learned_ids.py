@@ -95,7 +95,7 @@ class LearnedIds(LearnedMap):
 
     @property
     def contents(self) -> str:
-        """Numbers of ids by kind, for messages."""
+        """Numbers of ids with one value, with similar values, and with rare or new values, as text for messages."""
         return f"{self.own:,} of one value, {self.shared:,} of values alike, {self.hashed:,} of rare and new values"
 
     @property

@@ -66,7 +66,7 @@ def _report(error: Exception, *, as_json: bool = False) -> int:
             return _report(second)
     if isinstance(known, OutputError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # discard the remaining output
-    if not (isinstance(known, OutputError) and known.is_read_no_more):
+    if not (isinstance(known, OutputError) and known.is_pipe_closed):
         say(f"Error: {known}")
     return known.exit_code
 

@@ -166,7 +166,7 @@ class Encoder:
         return (*(field.name for field in self.numeric), *single, *(field.name for field in self.bag_fields))
 
     @property
-    def columns_of_several(self) -> frozenset[str]:
+    def list_columns(self) -> frozenset[str]:
         """Columns of raw rows that may hold lists."""
         several = [field for field in self.categorical if field.multi_valued]
         return frozenset(name for field in several for name in (field.name, field.weights) if name is not None)
@@ -209,7 +209,7 @@ class Encoder:
         amounts = {*cut, *(field.name for field in self.numeric)}
         parts = read.with_parts(table, self._read_of(table), "the rows")
         for name, series in parts.items():
-            if isinstance(series.dtype, pl.List | pl.Array) and name not in self.columns_of_several:
+            if isinstance(series.dtype, pl.List | pl.Array) and name not in self.list_columns:
                 raise ColumnError(name, "the rows", "holds lists, but the model needs single values")
         table = {name: self.plain(series, is_number=name in amounts) for name, series in parts.items()}
         single = [field for field in self.categorical if not field.multi_valued]

@@ -72,7 +72,7 @@ def _read_label(series: pl.Series, label: Label, problems: Problems, *, is_main:
 
 
 def _read_numbers(series: pl.Series, label: Label, kind: str, problems: Problems) -> NDArray[np.float32]:
-    """Read a label that is a number of a kind of `shunter.label_losses.LABELS`."""
+    """Read a numeric label; `kind` is one of `shunter.label_losses.LABELS`."""
     values, bad = read.numbers(series)
     with np.errstate(over="ignore"):
         numbers = values.astype(np.float32)

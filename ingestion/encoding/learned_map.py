@@ -42,7 +42,7 @@ class LearnedMap(ABC):
     @property
     @abstractmethod
     def contents(self) -> str:
-        """Numbers of ids by kind, for messages."""
+        """Numbers of ids with one value, with similar values, and with rare or new values, as text for messages."""
 
     @property
     @abstractmethod

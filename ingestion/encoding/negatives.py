@@ -86,7 +86,7 @@ def fit_sampler(schema: Schema, batches: Iterable[RawBatch], read: Schema, name:
     Args:
         schema: Schema with `negatives`.
         batches: Rows of the log.
-        read: Schema of the rows.
+        read: Schema that gives the columns of `batches`, possibly reduced to the item columns.
         name: Name of the log, for the error message.
 
     Raises:

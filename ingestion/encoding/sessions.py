@@ -33,7 +33,7 @@ class Sessions:
         values: Value of each session column at each moment, [moments], by name.
         count: Number of sessions.
         rows: Number of rows with a user and a time.
-        rows_of_other_days: Number of these whose day in UTC is not the most frequent one; 0 unless days begin anew.
+        rows_of_other_days: Number of these rows that are not on the most frequent UTC day; 0 without `within_day`.
     """
 
     moments: NDArray[np.uint64]

@@ -233,7 +233,7 @@ def local_folders(given: Iterable[str | Path]) -> Iterator[list[Path]]:
     """Yield folders as paths; those at addresses are copied for the length of the block.
 
     Raises:
-        RequestError: The address may not be read, or is none of an object store.
+        RequestError: The address may not be read, or belongs to no object store.
         DataError: There is no such folder, or the store refuses access.
     """
     with tempfile.TemporaryDirectory(prefix="shunter-in-") as copies:
@@ -257,7 +257,7 @@ def local_folders(given: Iterable[str | Path]) -> Iterator[list[Path]]:
 
 
 def versions_of(paths: Iterable[Path]) -> tuple[str, ...]:
-    """Return the table versions of which the files are local copies, in the form of `--data`; none for other files."""
+    """Return the table versions that the files are local copies of, as given to `--data`; other files add none."""
     folder, found = Settings().objects_directory, dict[str, None]()
     for path in paths:
         address = address_of(path)

@@ -31,7 +31,7 @@ class Described(Frozen):
         description: Data set and label, one line.
         reader: General format of the files.
         files: Patterns of the names of the files, without the suffix of a compression.
-        header: Columns that a file with a header has, all of them.
+        header: All column names of a file with a header.
         line: Regular expression of the first line of a file without a header.
         keys: Keys of the schema. Joined tables and columns that a log lacks are left out.
     """
@@ -49,7 +49,7 @@ class Described(Frozen):
         return tuple(path for path in paths if self.has_name(path)) or paths
 
     def has_name(self, path: Path) -> bool:
-        """Return True if a file has a name of the format."""
+        """Return True if the name of a file matches a pattern of the format."""
         return any(fnmatch(stem_of(path).name.lower(), pattern.lower()) for pattern in self.files)
 
     def recognises(self, paths: tuple[Path, ...]) -> bool:

@@ -190,7 +190,7 @@ class _FramedSnappy(io.RawIOBase):
 
 
 def _varint(data: bytes) -> bytes:
-    """Return the bytes of the number at the beginning, each but the last with its high bit set."""
+    """Return the bytes of the variable-length integer that `data` starts with; the high bit marks all but the last."""
     return data[: next((place for place, byte in enumerate(data) if byte < 128), len(data)) + 1]
 
 

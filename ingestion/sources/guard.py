@@ -63,8 +63,8 @@ def open_to_deployments(roots: Iterable[Path], *, data: bool = False) -> None:
     """Permit deployments to read some folders or files, in addition to `data_roots` of the settings.
 
     Args:
-        roots: Folders or files that nightly runs read, which replace previously permitted ones.
-        data: If True, add data folders instead of replacing the roots of nightly runs.
+        roots: Folders or files to permit.
+        data: If True, add `roots` to the permitted data folders; else `roots` replace those of nightly runs.
 
     Raises:
         OSError: The permission cannot be stored.
@@ -111,7 +111,7 @@ def check_text(part: str) -> None:
         if _WILD.search(name):
             fixed = path.parts[:position]
             break
-    check_paths([Path(*fixed)] if fixed else [Path()], told=part)
+    check_paths([Path(*fixed)] if fixed else [Path()], shown_name=part)
 
 
 def check_address(address: str) -> None:
@@ -156,12 +156,12 @@ def address_of(copy: Path) -> str | None:
     return None
 
 
-def check_paths(paths: Iterable[Path], told: str | None = None) -> None:
+def check_paths(paths: Iterable[Path], shown_name: str | None = None) -> None:
     """Raise if a file is outside the allowed folders after resolving links; a local copy is judged by its address.
 
     Args:
         paths: Files or folders.
-        told: Name of the files in the error message; None for their own names.
+        shown_name: Name of the files in the error message; None for their own names.
 
     Raises:
         RequestError: A path is outside the allowed folders, whether the file exists or not.
@@ -178,7 +178,7 @@ def check_paths(paths: Iterable[Path], told: str | None = None) -> None:
         real = Path("/", address.removeprefix("file://")) if address else real
         if not any(real.is_relative_to(root) for root in roots):
             raise RequestError(
-                f"The path {told or path} is outside the folders that may be read "
+                f"The path {shown_name or path} is outside the folders that may be read "
                 f"({', '.join(map(str, roots))}): move it there, or let the operator of this machine "
                 "add its folder with `shunter up --data-root` or SHUNTER_DATA_ROOTS."
             )
@@ -195,7 +195,7 @@ def open_checked(path: Path) -> io.BufferedReader:
     try:
         real = path.resolve()
         if not real.is_relative_to(Settings().downloads_directory.resolve()):  # named data sets, which are checked
-            check_paths([real], told=str(path))
+            check_paths([real], shown_name=str(path))
         if not os.path.samestat(os.fstat(file.fileno()), real.stat()):
             raise OSError(errno.ESTALE, "the file was replaced while it was opened", str(path))
     except BaseException:

@@ -41,7 +41,7 @@ class LineSource(TableSource):
     def tables(
         self, path: Path, columns: Sequence[str], budget: Budget, start: int = 0, end: int | None = None
     ) -> Iterator[TableChunk]:
-        """Read some columns of a file in chunks of rows, see `TableSource.tables`; a column absent there is null."""
+        """Read some columns of a file in chunks of rows, see `TableSource.tables`; columns that it lacks are null."""
         before = 0
         for text in read_blocks(path, budget=budget, start=start, end=end):
             lines = text.split(b"\n")[:-1]
@@ -61,7 +61,7 @@ class LineSource(TableSource):
         """Parse lines of text that are not blank into columns.
 
         Returns:
-            Columns of the readable lines, and the fault of each other line by its index.
+            Columns of the readable lines, and the fault of each unreadable line by its index.
         """
 
 
@@ -97,7 +97,7 @@ def is_deep(line: bytes) -> bool:
 
 
 def _parse_each(lines: list[bytes], deep: set[int]) -> tuple[pl.DataFrame, dict[int, str]]:
-    """Parse line by line: for invalid lines, or keys whose values have several types, which become texts."""
+    """Parse each line separately, for texts with invalid lines or mixed types; values of mixed types become texts."""
     objects: list[dict[str, Any]] = []
     bad = dict.fromkeys(deep, f"holds objects in more than {DEEPEST} levels")
     for index, line in enumerate(lines):
@@ -113,7 +113,9 @@ def _parse_each(lines: list[bytes], deep: set[int]) -> tuple[pl.DataFrame, dict[
     try:
         return _parse_table(pl.DataFrame(objects, infer_schema_length=None, strict=False)), bad
     except (pl.exceptions.PolarsError, TypeError, OverflowError) as error:
-        raise DataError(f"The JSON lines mix values without a common type ({error}): write the file again.") from error
+        raise DataError(
+            f"The JSON lines mix values without a common type ({error}): give all values of a key one type."
+        ) from error
 
 
 def _parse_table(table: pl.DataFrame) -> pl.DataFrame:

@@ -39,7 +39,7 @@ def named_datasets() -> tuple[NamedDataset, ...]:
         NamedDataset(
             name="ml-100k[:LENGTH]",
             description="MovieLens-100K as clicks: a rating of 4 or 5 is a positive; split by time. With a length, "
-            "each row has a history of so many films that its user rated before; `--model sequence` "
+            "each row has a history of that many films that its user rated before; `--model sequence` "
             "implies 20.",
             size="100,000 rows, 943 users, 1,682 films",
             licence="GroupLens: research use, not redistributed here; fetched inside the wheel recbole 1.2.1",

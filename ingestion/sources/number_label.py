@@ -44,7 +44,8 @@ def with_loss(source: Source, loss: str | None) -> Source:
         parts = zip((part for part, _ in source.others), others, strict=True)
         return replace(source, training=training, others=tuple(parts))
     raise RequestError(
-        f"--loss {loss} needs a label that is a number, but the format of {source.name} has click labels."
+        f"--loss {loss} needs a label that is a number, but the format of {source.name} has click "
+        "labels: give a loss for clicks."
     )
 
 

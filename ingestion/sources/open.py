@@ -77,11 +77,11 @@ def open_source(
         return with_where(READERS.load(name)(argument, schema_file, downloads), where)
     prunes = both(own_keys(schema_file).get("where"), where)
     paths = find_files(data, where=prunes, copy=copy)
-    source = source_of(name_of(data, paths), paths, data_format, schema_file, told=data, where=where)
+    source = source_of(name_of(data, paths), paths, data_format, schema_file, shown_name=data, where=where)
     if not held_out:
         return source
     others = {
-        part: source_of(name_of(files, found), found, data_format, schema_file, told=files, where=where)
+        part: source_of(name_of(files, found), found, data_format, schema_file, shown_name=files, where=where)
         for part, files in held_out.items()
         for found in [find_files(files, f"--{part}", where=prunes, copy=copy)]
     }
@@ -94,7 +94,7 @@ def source_of(
     data_format: str | None,
     schema_file: str | None,
     *,
-    told: str | None = None,
+    shown_name: str | None = None,
     where: str | None = None,
 ) -> CriteoSource | TableSource:
     """Find the format and the schema of files.
@@ -104,13 +104,13 @@ def source_of(
         paths: Files of the log, in reading order.
         data_format: File format; None to detect the format.
         schema_file: Schema file, see `open_source`.
-        told: Text that the user gave for the files, for error messages; None for the first file.
+        shown_name: Text that the user gave for the files, for error messages; None for the first file.
         where: Predicate on the rows, beside that of the schema.
 
     Raises:
         DataError: The format is unknown, or the schema is missing or invalid.
     """
-    return with_where(_source_of(name, paths, data_format, schema_file, told), where)
+    return with_where(_source_of(name, paths, data_format, schema_file, shown_name), where)
 
 
 def with_where(source: Source, where: str | None) -> Any:
@@ -130,7 +130,7 @@ def with_where(source: Source, where: str | None) -> Any:
 
 
 def _source_of(
-    name: str, paths: tuple[Path, ...], data_format: str | None, schema_file: str | None, told: str | None
+    name: str, paths: tuple[Path, ...], data_format: str | None, schema_file: str | None, shown_name: str | None
 ) -> CriteoSource | TableSource:
     check_paths([*paths, *([Path(schema_file)] if schema_file else [])])
     if (published := description_of(paths, data_format, schema_file)) is not None:
@@ -144,7 +144,7 @@ def _source_of(
         return reader(name, schema_of({**usual, **own_keys(schema_file)}, Schema, f"The schema of {name}"), paths)
     if schema_file is None:
         raise DataError(
-            f"The log {told or paths[0]} is "
+            f"The log {shown_name or paths[0]} is "
             f"{data_format.upper() if data_format == CSV else data_format.capitalize()} and needs a "
             f"schema: write a YAML file such as '{EXAMPLE}' (one key per line, with your column names) and "
             "give it with --schema."
@@ -248,13 +248,13 @@ def find_files(
     return tuple(paths)
 
 
-def _partitions(found: list[Path], where: str | None, told: str) -> list[Path]:
+def _partitions(found: list[Path], where: str | None, shown_name: str) -> list[Path]:
     """Return the files that may have selected rows, judging by partition folders such as `day=2026-03-01`."""
     if (predicate := parsed(where)) is None:
         return found
     left = [path for path in found if not (known := partitions_of(path)) or may_choose(predicate, known)]
     if found and not left:
-        raise DataError(f"No file of {told} has rows where {where}: change --where, or `where` in the schema.")
+        raise DataError(f"No file of {shown_name} has rows where {where}: change --where, or `where` in the schema.")
     return left
 
 
@@ -277,7 +277,7 @@ def check_listed_once(paths: Iterable[Path], option: str = "--data") -> None:
 
 
 def is_in_folder(file: Path) -> bool:
-    """Return True if a file of a folder is data: no hidden file, marker of the writer, schema or note.
+    """Return True if a file of a folder is data: no hidden file, completion marker, schema or text note.
 
     Args:
         file: Path of the file within the folder.

@@ -190,7 +190,7 @@ class TableSource(ABC):
         return (self.sessions, self.reading) if self.sessions is not None else self.find_sessions()
 
     def find_sessions(self, max_bad_share: float = 0.01) -> tuple[Sessions, TimeReading]:
-        """Find the sessions and the format of the times, with a share of unreadable times, see `found_sessions`."""
+        """Find sessions and time format as `found_sessions` does; up to `max_bad_share` of times may be unreadable."""
         schema, reading = self.schema, self.reading
         assert schema.time is not None, "the schema checks it"
         if schema.time_format is not None:
@@ -328,7 +328,7 @@ def _chosen(chunk: TableChunk, chosen: pl.Series) -> TableChunk:
 
 
 def _numbers(file: pa_parquet.ParquetFile, whole: Sequence[int], chosen: Collection[int]) -> NDArray[np.int64]:
-    """Return the numbers of the rows of the chosen row groups within `whole`, from 1 on."""
+    """Return the row numbers of the `chosen` row groups, counted from 1 over the row groups `whole`."""
     counts = [file.metadata.row_group(number).num_rows for number in whole]
     return np.flatnonzero(np.repeat([number in chosen for number in whole], counts)) + 1
 

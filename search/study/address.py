@@ -81,4 +81,4 @@ def _check_foreign(shared: str) -> None:
         )
     if not separator or scheme.startswith("sqlite"):
         path = rest.partition("?")[0].removeprefix("/") if separator else shared
-        check_paths([Path(path).expanduser()], told=path)
+        check_paths([Path(path).expanduser()], shown_name=path)
