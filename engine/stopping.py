@@ -348,7 +348,7 @@ class Meter(Protocol):
 class Budget:
     """Limits of a request on the time, energy and money of a command, from the start of its process to its end.
 
-    Training runs may use what is left after a reservation for the end of the command.
+    Training runs may use these limits minus a reserve for the last steps of the command.
 
     Args:
         clock: Clock of the command.

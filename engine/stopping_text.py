@@ -64,7 +64,7 @@ def _used_up(limit: str, details: Details) -> str:
     if "needed_seconds" not in details:
         return f"{limit} is used up."
     used, needed = details["used_seconds"], details["needed_seconds"]
-    return f"{limit} leaves no training: {used:.3g} s are used, and the steps beside it need {needed:.3g} s more."
+    return f"{limit} leaves no time to train: {used:.3g} s are used, and the other steps need {needed:.3g} s more."
 
 
 def _search_minutes(details: Details) -> str:

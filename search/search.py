@@ -149,7 +149,7 @@ def _trial_context(job: SearchJob, space: Space, study: "Study", loop: Loop, met
         parent_run_id=job.parent_run_id,
         should_stop=loop.ended,
         study=study,
-        kept=BestTrialModels(job.directory, job.keep, job.cost, is_time_up, by_rank) if job.keep else None,
+        best_models=BestTrialModels(job.directory, job.keep, job.cost, is_time_up, by_rank) if job.keep else None,
         observe=job.observe,
         comparison=getattr(method, "comparison", None),
         placement=job.placement,

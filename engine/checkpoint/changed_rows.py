@@ -47,7 +47,7 @@ class ChangedRows(Protocol):
         ...
 
     def note(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Record the rows of a batch right before its training step, and return their numbers."""
+        """Record the rows of a batch right before its step; return their numbers, counted through all tables."""
         ...
 
     def before_step(self, rows: Tensor) -> None:
@@ -55,7 +55,13 @@ class ChangedRows(Protocol):
         ...
 
     def next_rows(self, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False) -> CheckpointRows:
-        """Return the rows of the next checkpoint, and start a new interval."""
+        """Select the rows of the next checkpoint; rows changed from now on belong to the checkpoint after it.
+
+        Args:
+            copied_bytes: Memory limit in bytes for copies of rows that steps change before the rows are written.
+            is_best: Whether the rows are the best weights so far, which are stored in at least 8 bits.
+            may_give_up: Whether to abandon the checkpoint (`GivenUpError`) at that limit; otherwise steps wait.
+        """
         ...
 
     def close(self) -> None:

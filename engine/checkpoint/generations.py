@@ -102,7 +102,7 @@ class Generation:
 
     @classmethod
     def of(cls, values: dict[str, Any], path: Path) -> Self:
-        """Return the generation of the values in the file `path`.
+        """Build a generation from the values of the JSON file `path`.
 
         Raises:
             CheckpointError: The values are damaged or of another version.

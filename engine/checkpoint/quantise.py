@@ -64,7 +64,7 @@ def restore_rows(stored: QuantisedRows, bits: int, width: int) -> Tensor:
     if stored.codes.ndim != 2 or stored.codes.shape[1] != expected or len(stored.scale) != len(stored.codes):
         raise CheckpointError(
             f"The checkpoint belongs to another model: rows of {width} numbers in {bits} bits take "
-            f"{expected} bytes each, but the checkpoint holds {tuple(stored.codes.shape)}."
+            f"{expected} bytes each, but it holds codes of shape {tuple(stored.codes.shape)}: start a new training run."
         )
     return _values(_unpack(stored.codes, bits, width), stored.scale.float(), stored.bias.float())
 

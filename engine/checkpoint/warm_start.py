@@ -39,8 +39,8 @@ class SharedRows:
         """Convert matched ids to matched table rows; if ids share a row, the first id determines the former row.
 
         Args:
-            rows: Rows of the new table.
-            former_rows: Rows of the former table.
+            rows: Number of rows of the new table.
+            former_rows: Number of rows of the former table.
         """
         now, first = np.unique(self.now % rows, return_index=True)
         return SharedRows(now, self.former[first] % former_rows)

@@ -77,7 +77,7 @@ class BatchLoader:
         skip = start_batch * self.batch_size
         remainder = np.empty(0, dtype=np.int64)
         for window in shuffled_windows(self.rows, seed=self.seed, epoch=epoch):
-            rows = window if self._groups is None else side_by_side(window, self._groups)
+            rows = window if self._groups is None else make_groups_consecutive(window, self._groups)
             skipped = min(skip, len(rows))
             skip -= skipped
             order = np.concatenate([remainder, rows[skipped:]])
@@ -119,7 +119,7 @@ def shuffled_windows(rows: int, *, seed: int, epoch: int) -> Iterator[np.ndarray
         yield window
 
 
-def side_by_side(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
+def make_groups_consecutive(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
     """Group shuffled rows: rows of a group become consecutive, and groups are ordered by their first rows.
 
     Args:

@@ -39,8 +39,8 @@ class PrefetchPlan:
 def plan_prefetch(load_seconds: Sequence[float], compute_seconds: float) -> PrefetchPlan:
     """Return the prefetch settings for measured times: readers that keep up with the step, and a queue for a slow read.
 
-    Let l be the time to load a batch and c the time to compute a step. Then ceil(l_p95 / c) + 1 batches are held ready,
-    read by ceil(l / c) readers. Both are at least 1, and at most `DEEPEST` and `MOST_READERS`.
+    Let l be the mean time to load a batch, l_p95 its 95th percentile, and c the time to compute a step. The result is
+    ceil(l_p95 / c) + 1 prefetched batches and ceil(l / c) readers, at most `DEEPEST` and `MOST_READERS`.
 
     Args:
         load_seconds: Seconds of recent batches, each by one reader; at least one.

@@ -149,10 +149,10 @@ def affordable(
     """
     within = [index for index, one in enumerate(costs) if one <= limit]
     if not within:
-        what = "uses the least" if option.endswith("joules") else "is the fastest"
+        which = "most economical" if option.endswith("joules") else "fastest"
         raise InfeasibleError(
-            f"No model predicts a row within {option} {limit:g}: the model that {what} takes {min(costs):.3g}; raise "
-            "the limit or try a smaller model."
+            f"No model predicts a row within {option} {limit:g}: the {which} model takes {min(costs):.3g}; raise the "
+            "limit or try a smaller model."
         )
     dearest, total, together = sorted((costs[index] for index in within), reverse=True), 0.0, 0
     for one in dearest:

@@ -64,7 +64,7 @@ def add_readings(first: EnergyReading, second: EnergyReading) -> EnergyReading:
     )
 
 
-def side_by_side(readings: Sequence[EnergyReading]) -> EnergyReading:
+def add_parallel_readings(readings: Sequence[EnergyReading]) -> EnergyReading:
     """Return the energy of several parallel processes: the sum of joules, and the longest seconds."""
     seconds = max(reading.seconds for reading in readings)
     total = reduce(add_readings, readings)

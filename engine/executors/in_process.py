@@ -26,7 +26,7 @@ class InProcessExecutor(Executor):
         placement: Placement of the training.
     """
 
-    trains_here = True
+    trains_in_process = True
 
     def __init__(self, placement: Placement) -> None:
         self.placement = placement

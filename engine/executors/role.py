@@ -42,7 +42,7 @@ class Executor(ABC):
     Attributes:
         placement: Placement of the training.
         eager_because: Reason why the executor's steps are never compiled; None if they may be.
-        trains_here: Whether the executor trains in this process: optimisation passes can then be measured on steps, and
+        trains_in_process: Whether the executor trains in this process: passes can then be measured on its steps, and
             threads can be adapted (the hook `adapt`).
         trial: Method of measuring the executor's steps before a training run.
         moves: Sentences on each move of a training run to another placement of this machine.
@@ -50,7 +50,7 @@ class Executor(ABC):
 
     placement: Placement
     eager_because: str | None = None
-    trains_here: bool = False
+    trains_in_process: bool = False
     trial: Trial = Trial()
     moves: Sequence[str] = ()
 

@@ -244,7 +244,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
 
     @property
     def _scores_as_loaded(self) -> bool:
-        """Return True if a reloaded model predicts exactly `best_logits`, with the same layers and weights."""
+        """Return True if `best_logits` are exactly what the model predicts after it has been saved and loaded."""
         asked, is_in_memory = self.execution, self.checkpoint is None or self.state.best_step == self.state.step
         return is_in_memory and not (asked.compiled or asked.rewriting or asked.compacts_dead_units)
 

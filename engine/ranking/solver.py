@@ -82,7 +82,7 @@ class _Passes:
 
     Args:
         select_by: Validation metric by which passes are compared.
-        only_last: Whether the last pass is the best, because the validation part is trained on and cannot compare.
+        only_last: Whether the last pass is the best, because the validation part is trained on and compares no passes.
     """
 
     def __init__(self, select_by: SelectBy, *, only_last: bool) -> None:

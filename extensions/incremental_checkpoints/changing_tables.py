@@ -112,13 +112,7 @@ class ChangingTables:
         return bytes_of(self._tables)
 
     def next_rows(self, copied_bytes: float, *, is_best: bool = False, may_give_up: bool = False) -> CheckpointRows:
-        """Return the rows of the next checkpoint, and start a new interval.
-
-        Args:
-            copied_bytes: Memory limit in bytes for copies of rows that steps change before the rows are written.
-            is_best: Whether the rows are the best weights so far, which are stored in at least 8 bits.
-            may_give_up: Whether to abandon the checkpoint (`GivenUpError`) at that limit; otherwise steps wait.
-        """
+        """Select the rows of the next checkpoint; see `shunter.engine.checkpoint.changed_rows.ChangedRows`."""
         if not self._stored.is_empty:
             since_last = self._intervals.touched.since_last()
             for table, rows in enumerate(since_last.split(self._tables.rows)):

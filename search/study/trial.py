@@ -71,7 +71,7 @@ class TrialContext:
         parent_run_id: MLflow run of the search.
         should_stop: Called after each step; a returned reason ends a training run, whose results so far count.
         study: Study with all trials, used to stop bad training runs early.
-        kept: Storage for the models of the best trials; None stores no models.
+        best_models: Storage for the models of the best trials; None stores no models.
         observe: See `shunter.search.job.SearchJob`.
         comparison: Comparison of several families, which ends screenings early and trains a few points in full.
         placement: Placement of the search; parallel trials share its threads.
@@ -90,7 +90,7 @@ class TrialContext:
     parent_run_id: str
     should_stop: ShouldStop
     study: "Study"
-    kept: BestTrialModels | None = None
+    best_models: BestTrialModels | None = None
     observe: Callable[[ModelSpec, Placement, float, float | None], StepObservation | None] | None = None
     comparison: FamilyComparison | None = None
     placement: Placement
@@ -203,7 +203,7 @@ class _Attempt:
                 Hooks(on_epoch=self._on_report, should_stop=context.ended),
                 CalledTraining(f"trial-{self.trial.number}", "trial", run),
             )
-            train = self.executor.figures if context.kept is None else self.executor.run
+            train = self.executor.figures if context.best_models is None else self.executor.run
             figures = train(self.job, hooks)
         if figures is not None and figures.stop_reason.is_exploration:
             self.trial.set_user_attr(OUT_OF_TIME, True)
@@ -215,13 +215,15 @@ class _Attempt:
                 "cannot be compared: use another --search-cost."
             )
         self._log(outcome, figures, reading)
-        if context.kept is None or not isinstance(figures, TrainResult):
+        if context.best_models is None or not isinstance(figures, TrainResult):
             return TrialEnd(outcome)
-        return TrialEnd(outcome, partial(self._keep, context.kept, figures, outcome, reading))
+        return TrialEnd(outcome, partial(self._keep, context.best_models, figures, outcome, reading))
 
-    def _keep(self, kept: BestTrialModels, result: TrainResult, outcome: Outcome, reading: EnergyReading) -> None:
+    def _keep(
+        self, best_models: BestTrialModels, result: TrainResult, outcome: Outcome, reading: EnergyReading
+    ) -> None:
         outcomes = {trial.number: outcome_of(trial) for trial in trials_with_result(self.context.study)}
-        kept.keep(
+        best_models.keep(
             self.trial.number,
             result,
             replace(self.job, schedule=replace(self.job.schedule, checks=())),  # checks do not change the weights

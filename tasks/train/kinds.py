@@ -104,7 +104,7 @@ class ClickKind(Kind):
         if run:
             run.set_tags({"training.compilation": choice.reason})
         job = replace(job, execution=replace(job.execution, compiled=choice.compiled))
-        tried_on = choice if executor.trains_here else choice.unmeasured()  # passes are measured in this process
+        tried_on = choice if executor.trains_in_process else choice.unmeasured()  # passes are measured in this process
         found = try_training_passes(job, tried_on, checkpoints, job.spec.family)
         self.passes = found.records
         if run:

@@ -96,7 +96,7 @@ def train_model(
         watchers = [*([_shown_in_prefect(name, progress)] if run_kind == "member" else []), *([watch] if watch else [])]
         hooks = replace(_hooks(kind, run, progress, record, watchers), should_stop=should_stop)
         hooks = called(hooks, CalledTraining(name, run_kind, run))
-        if adaptation is not None and executor.trains_here and not prepared.execution.compiled:
+        if adaptation is not None and executor.trains_in_process and not prepared.execution.compiled:
             adaptation.on_change = partial(_log_change, run, progress)
             hooks = replace(hooks, adapt=adaptation.after_step)
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.checkpoint_files import Files
-from shunter.engine.executors.energy import side_by_side
+from shunter.engine.executors.energy import add_parallel_readings
 from shunter.engine.executors.messages import Done, EnergyUsed, Failed, Message, Order, Task
 from shunter.engine.executors.remote_training import GRACE_SECONDS, LostError, RemoteTraining
 from shunter.engine.job import Hooks
@@ -177,7 +177,7 @@ class _Channel:
         if failed and not isinstance(failed[0].error, KeyboardInterrupt):
             return [self._cause(failed)]
         own = [message for rank, message in said if rank == 0 and not isinstance(message, EnergyUsed)]
-        energy = [EnergyUsed(side_by_side(list(self._readings.values())))] if self._readings else []
+        energy = [EnergyUsed(add_parallel_readings(list(self._readings.values())))] if self._readings else []
         return [*energy, *own]
 
     def order(self, order: Order) -> None:
