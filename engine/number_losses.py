@@ -31,7 +31,7 @@ class NumberLoss(ABC):
         self.label, self.parameter = label, parameter
 
     def __call__(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of each row, `[rows]`, never negative; mean losses of one data set can be compared."""
+        """Return the loss of each row, `[rows]`, never negative."""
         return self.losses(outputs, labels)
 
     @abstractmethod
@@ -44,7 +44,7 @@ class NumberLoss(ABC):
 
     @abstractmethod
     def outputs(self, predictions: Tensor) -> Tensor:
-        """Return the outputs that predict some numbers; inverse of `predictions`."""
+        """Return the model outputs for given predicted numbers; inverse of `predictions`."""
 
     def best_constant(self, labels: Tensor, weights: Tensor) -> Tensor:
         """Return the model output, a scalar, of the best prediction that is equal for all rows."""
@@ -59,7 +59,7 @@ class _Linear(NumberLoss):
         return self.label.center + self.label.scale * outputs
 
     def outputs(self, predictions: Tensor) -> Tensor:
-        """Return the outputs that predict some numbers; inverse of `predictions`."""
+        """Return the model outputs for given predicted numbers; inverse of `predictions`."""
         return (predictions - self.label.center) / self.label.scale
 
     def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
@@ -121,7 +121,7 @@ class _Exponential(NumberLoss):
         return self.label.center * outputs.clamp(max=LARGEST_EXPONENT).exp()
 
     def outputs(self, predictions: Tensor) -> Tensor:
-        """Return the outputs that predict some numbers; inverse of `predictions`."""
+        """Return the model outputs for given predicted numbers; inverse of `predictions`."""
         return (predictions / self.label.center).clamp_min(math.exp(-LARGEST_EXPONENT)).log()
 
 
@@ -179,7 +179,7 @@ class Ordinal(NumberLoss):
         return levels[0] + torch.sigmoid(outputs[..., None] + above[1:]) @ steps
 
     def outputs(self, predictions: Tensor) -> Tensor:
-        """Return the outputs that predict some numbers; inverse of `predictions`."""
+        """Return the model outputs for given predicted numbers; inverse of `predictions`."""
         raise RequestError(
             "The loss ordinal predicts a probability of each level and no single number: compare such models "
             "by their loss."

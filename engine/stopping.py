@@ -357,7 +357,7 @@ class Budget:
         max_joules: Largest energy.
         max_cost: Largest cost, by exact time; requires `price_per_hour`.
         price_per_hour: Price of the machine, in the user's currency.
-        used_joules: Joules used before the meter, by earlier attempts of an interrupted run and by the first steps.
+        used_joules: Joules that earlier attempts, and this attempt before the meter was entered, have used.
 
     Attributes:
         ending_seconds: Reserved seconds for the steps after the training runs and the end of the process.

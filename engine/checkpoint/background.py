@@ -15,7 +15,7 @@ NICENESS = 10
 
 
 class BackgroundWriter:
-    """Writer that runs one job at a time in a thread; its error is raised at the next `start`, `wait` or `check`."""
+    """Writer that runs one job at a time in a thread; the next `start`, `wait` or `check` raises a job's error."""
 
     def __init__(self) -> None:
         self._thread: threading.Thread | None = None

@@ -177,7 +177,7 @@ def check_base_chain(parts: Sequence[Part], directory: Path) -> None:
     """Compare each part's hash with the parts that it is based on.
 
     Raises:
-        CheckpointError: A part is based on other parts, or leaves out rows that this version would draw differently.
+        CheckpointError: A part is based on other parts, or omits rows that this version would initialise differently.
     """
     if strange := {part.left_out for part in parts} - {"", RULE}:
         raise CheckpointError(

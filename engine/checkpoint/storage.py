@@ -290,7 +290,7 @@ def load_weights(
         tensors: Weights by name.
         source: File of the weights, for errors.
         assigned: Whether embedding tables use the given tensors instead of a copy. The layers are copied in any case:
-            weights in a file have any alignment, and the rounding of a matrix product depends on it.
+            weights in a file may have any alignment, and the rounding of a matrix product depends on it.
         without_tables: Whether to skip embedding tables, because the tensors do not contain them.
 
     Raises:

@@ -162,7 +162,7 @@ class Dataset:
         return sum(split.rows for split in self.splits.values())
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values, ready for JSON; the folder is left out because it is where the file is."""
+        """Return plain values, ready for JSON, without the folder: the file is stored in that folder."""
         values = asdict(self)
         del values["directory"], values["versions"]  # equal content of two versions is one data set
         optional = ("unmatched_rows", "left_out_rows", "where", "negative_rate", "varying_columns", "derived_from")

@@ -26,7 +26,7 @@ class TrainingProgress(NamedTuple):
 
 
 class MoveError(KeyboardInterrupt):
-    """Exception that ends a training run after a step with its state saved; only the moving executor catches it.
+    """Exception that ends a training run after a step with its state saved, caught by the executor that moves the run.
 
     Args:
         to: New placement of the training.

@@ -24,7 +24,7 @@ GRACE_SECONDS = 60.0  # to save the state after an interrupt
 
 
 class LostError(Exception):
-    """Error that the remote training process is gone.
+    """Error raised if the remote training process has ended or cannot be reached.
 
     Args:
         error: Error to raise to the caller.
@@ -87,8 +87,8 @@ class RemoteTraining:
         """Forward messages of the remote training process until its training ends, and return the result.
 
         Args:
-            must_save: Whether the remote training must save its state after this error of the local process. If so,
-                the method waits for it.
+            must_save: Returns, for an error of this process, whether the remote training must end with its state saved
+                before the error is raised.
 
         Raises:
             Exception: Error of the training or of a hook, or the error that describes how the process was lost.

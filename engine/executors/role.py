@@ -110,7 +110,7 @@ class Choice:
 
     Attributes:
         placement: The placement.
-        total: Hours, kilowatt hours or money of the whole job there: the quantity that the request minimises.
+        total: Hours, kilowatt hours or money of the whole job at the placement, whichever the request minimises.
     """
 
     placement: Placement

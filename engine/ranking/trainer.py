@@ -58,7 +58,7 @@ class RankingData:
 
     @classmethod
     def of(cls, dataset: Dataset, *, learn_validation: bool = False, repeats: Repeats = "drop") -> "RankingData":
-        """Convert a data set to a graph of the training part, with `learn_validation` of the validation part too.
+        """Convert a data set to a graph of the training part, and also of the validation part if `learn_validation`.
 
         Raises:
             DataError: The schema names no user and item, or the validation part has no user of the graph.

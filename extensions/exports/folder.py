@@ -33,7 +33,7 @@ def export_folder(
     Args:
         named: Name or folder of the model, see `shunter.tracking.registry.named.open_model`.
         folder: Folder to create.
-        increments: Increments to apply to the model first.
+        increments: Folders of `shunter export --since`, which are applied to the model first, in order.
         how: Format of the export.
         write: Function that writes the model into the folder, and returns the values that the scripts need.
 

@@ -57,7 +57,7 @@ def export_onnx(named: str, folder: Path, increments: Sequence[Path] = ()) -> Ex
     Args:
         named: Name or folder of the model, see `shunter.tracking.registry.named.open_model`.
         folder: Folder to create.
-        increments: Increments to apply to the model first.
+        increments: Folders of `shunter export --since`, which are applied to the model first, in order.
 
     Raises:
         UnsupportedError: The model ranks items, or one of its operations cannot be exported.

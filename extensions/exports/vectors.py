@@ -21,7 +21,7 @@ def export_vectors(named: str, folder: Path, increments: Sequence[Path] = ()) ->
     Args:
         named: Name or folder of the model, see `shunter.tracking.registry.named.open_model`.
         folder: Folder to create.
-        increments: Increments to apply to the model first.
+        increments: Folders of `shunter export --since`, which are applied to the model first, in order.
 
     Raises:
         UnsupportedError: The model has no vectors of users and items.

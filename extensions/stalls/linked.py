@@ -25,7 +25,7 @@ SPIN_SECONDS = 1e-3
 
 
 def wait_precisely(seconds: float) -> None:
-    """Sleep for most of a time and spin for the rest: a sleep alone overshoots by more than most messages take."""
+    """Sleep for most of `seconds` and spin for the rest: a sleep alone overshoots by more than most messages take."""
     end = time.perf_counter() + seconds
     if seconds > 2 * SPIN_SECONDS:
         time.sleep(seconds - SPIN_SECONDS)

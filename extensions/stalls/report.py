@@ -39,7 +39,7 @@ class StallReport(Frozen):
         sharding: Number of tables by kind of sharding.
         collective_bytes: Bytes of a process's inputs to collective operations in a step, by operation.
         collective_calls: Number of operations in a step, by operation.
-        link: Link of the simulated machines.
+        link: Simulated network link between machines.
         slow_tier_rows: Embedding rows in memory, and all rows, of S7.
         communication: Communication model fitted to the measured models; None if the fit was rejected.
         communication_note: Quality of the fit, or why it was rejected.
