@@ -88,8 +88,8 @@ def shunter(data: str, folder: Path) -> int:
 
 def read(data: str, folder: Path) -> int:
     """Read and parse each row, with the code that is measured."""
-    from shunter.ingestion.parallel import ordered_map
     from shunter.ingestion.sources.open import open_source
+    from shunter.parallel import ordered_map
 
     source = open_source(data, None, _schema(folder), folder)
     return sum(len(batch.labels) for batch in ordered_map(source.parse, source.chunks()))

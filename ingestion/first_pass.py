@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 from shunter.ingestion.batch import UNIT_BYTES, RawBatch, Rejection, Source, Unit
 from shunter.ingestion.encoding.history import Histories
 from shunter.ingestion.encoding.split import Splitter
-from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.progress import READING, ProgressReporter
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.files import BLOCK_BYTES
@@ -20,6 +19,7 @@ from shunter.ingestion.spill import Spill, SpilledRows, SpillWriter, spill_path
 from shunter.ingestion.survey import ChunkSurvey, Survey, nothing_found, survey_batch
 from shunter.ingestion.workers import Crew, on_crew
 from shunter.ingestion.writer import Quarantine
+from shunter.parallel import ordered_map
 
 
 @dataclass(frozen=True)

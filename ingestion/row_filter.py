@@ -10,11 +10,11 @@ from shunter.errors import DataError
 from shunter.ingestion.batch import MISSING_KEY, RawBatch, Source
 from shunter.ingestion.encoding.frequent import Keys, fit_filter
 from shunter.ingestion.encoding.negatives import fit_sampler
-from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.days import DaysSource, arrange
 from shunter.ingestion.sources.parts import PartsSource
 from shunter.ingestion.sources.tabular import TableSource, only_time
+from shunter.parallel import ordered_map
 
 
 def with_sessions(source: Source, max_bad_share: float) -> Source:

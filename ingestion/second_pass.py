@@ -16,12 +16,12 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.split import row_hashes
 from shunter.ingestion.encoding.value_statistics import OutOfFold
 from shunter.ingestion.encoding.vocabulary import mix
-from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.spill import Spill, SpilledBatch, SpilledRows
 from shunter.ingestion.survey import Survey
 from shunter.ingestion.workers import Crew, on_crew
 from shunter.ingestion.writer import DatasetWriter, Place, WrittenRows
 from shunter.models.spec import Features
+from shunter.parallel import ordered_map
 
 ENCODER_FOLDER = "encoder"
 MOST_COMPARED = 2_000_000  # rows whose hashes are compared; a longer log is sampled by the hashes

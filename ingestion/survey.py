@@ -29,10 +29,10 @@ from shunter.ingestion.encoding.vocabulary import (
     count_keys,
 )
 from shunter.ingestion.fields import Categorical, MultiValued, Sequence, SingleValued
-from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.schema import Schema, Vocabulary
 from shunter.ingestion.spill import Spill
 from shunter.model_families import RANKING_MODELS
+from shunter.parallel import ordered_map
 
 # Columns whose values are counted at once: each takes 700 MB where nearly all rows have a value of their own.
 _MOST_COLUMNS = 4

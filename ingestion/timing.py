@@ -10,7 +10,6 @@ from shunter.errors import DataError
 from shunter.ingestion.batch import Rejection, Unit
 from shunter.ingestion.encoding.split import TimeSplit, TooFewTimesError, UserTimeSplit
 from shunter.ingestion.encoding.times import TimesSeen
-from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.progress import TIMES, ProgressReporter
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.guard import Budget
@@ -20,6 +19,7 @@ from shunter.ingestion.survey import no_rows
 from shunter.ingestion.time_format import TimeReading
 from shunter.ingestion.workers import Crew, on_crew
 from shunter.ingestion.writer import Tally
+from shunter.parallel import ordered_map
 
 
 def split_by_time(

@@ -49,7 +49,7 @@ from shunter.planner.predict.too_large import remembered, with_memory
 from shunter.planner.predict.watts import observed_watts, power_notes, with_learned_watts
 from shunter.planner.rank.ranking import rank
 from shunter.planner.rank.totals import Terms
-from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, CheckpointRequest, JobRequest, TrainRequest
+from shunter.requests import ALL_OFFERS, LOCAL_OFFERS, CheckpointRequest, Explore, JobRequest, TrainRequest
 from shunter.requests.support import EMBEDDING_MEMORY, ModelTrait, excludes, traits_of
 from shunter.tracking.convention import data_params
 
@@ -122,7 +122,8 @@ def choose(
     probes.measure_leaders()
     if job.past.runs():
         probes.measure_on_each(job.past.good_batch_sizes())
-        probes.measure_further(FURTHER_SIZES, FURTHER_SHARE)
+        if request.placement.explore is not Explore.NEVER:
+            probes.measure_further(FURTHER_SIZES, FURTHER_SHARE)
     probes.measure_power_limits(power_limits)
     elsewhere, mentioned = _elsewhere(job, offered, probes)
     of_tables = _table_notes(job, dataset.features, probes.candidates())

@@ -12,7 +12,7 @@ from shunter.engine.config import Execution
 from shunter.engine.data.arrays import read_result, write_result
 from shunter.engine.data.dataset import Dataset, SplitName
 from shunter.engine.data.loader import BatchLoader
-from shunter.engine.loop.evaluation import evaluate, scored_as
+from shunter.engine.loop.evaluation import evaluate, idle_batches, scored_as
 from shunter.engine.results import Evaluation
 
 
@@ -31,7 +31,8 @@ def score_test(directory: Path, dataset: Dataset, execution: Execution) -> Evalu
     kept = read_scores(directory, dataset, "test", execution)
     if kept is not None:
         return kept
-    evaluation = evaluate(load_to_score(directory, execution), dataset, "test", execution)
+    model = load_to_score(directory, execution)
+    evaluation = evaluate(model, dataset, "test", execution, at_once=idle_batches(execution))
     store_scores(directory, dataset, "test", execution, evaluation.logits)
     return evaluation
 

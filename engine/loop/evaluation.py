@@ -5,19 +5,23 @@ import torch
 from torch import nn
 
 from shunter.engine.config import Execution
-from shunter.engine.data.batch import Targets
+from shunter.engine.data.batch import Batch, Targets
 from shunter.engine.data.dataset import Dataset, SplitName
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.step import applied, autocast, prefetch
 from shunter.engine.metrics import compute_task_metrics
 from shunter.engine.results import Evaluation
+from shunter.hardware.devices.discovery import usable_cores
+from shunter.parallel import ordered_map
 
 # Scoring stores no activations for a backward pass, so that batches larger than in training fit into memory.
 SMALLEST_BATCH = 4_096
+MOST_AT_ONCE = 8  # batches in memory
 
 
-@torch.no_grad()
-def evaluate(model: nn.Module, dataset: Dataset, split: SplitName, execution: Execution) -> Evaluation:
+def evaluate(
+    model: nn.Module, dataset: Dataset, split: SplitName, execution: Execution, *, at_once: int = 1
+) -> Evaluation:
     """Score every row of a split, in order, and compute its metrics.
 
     Args:
@@ -25,6 +29,8 @@ def evaluate(model: nn.Module, dataset: Dataset, split: SplitName, execution: Ex
         dataset: Data set.
         split: `train`, `validation` or `test`.
         execution: Device, threads and precision; the batch size is raised to at least 4,096.
+        at_once: Batches that are scored at the same time, each with the threads of `execution`; the scores do not
+            depend on it.
 
     Raises:
         DataError: An array cannot be read, or an id is outside its table.
@@ -36,16 +42,25 @@ def evaluate(model: nn.Module, dataset: Dataset, split: SplitName, execution: Ex
     model.eval()
     try:
         with applied(execution) as device, prefetch(loader.batches(), execution) as batches:
+
+            def score(batch: Batch) -> np.ndarray:
+                with torch.no_grad(), autocast(device, execution.precision):  # both hold for one thread only
+                    return model(*batch.inputs).float().cpu().numpy()
+
             position = 0
-            for batch in batches:
-                rows = slice(position, position + len(batch))
-                with autocast(device, execution.precision):
-                    scored = model(*batch.inputs)
-                logits[rows] = scored.float().cpu().numpy()
-                position = rows.stop
+            for scored in map(score, batches) if at_once == 1 else ordered_map(score, batches, workers=at_once):
+                logits[position : position + len(scored)] = scored
+                position += len(scored)
     finally:
         model.train(was_training)
     return scored_as(dataset, targets, logits)
+
+
+def idle_batches(execution: Execution) -> int:
+    """Return how many batches the cores can score at the same time if nothing else runs."""
+    if torch.device(execution.device).type != "cpu" or execution.embedding_memory_bytes is not None:
+        return 1  # tables in files load the rows of one batch at a time
+    return max(1, min(usable_cores() // execution.threads, MOST_AT_ONCE))
 
 
 def scored_as(dataset: Dataset, targets: Targets, logits: np.ndarray) -> Evaluation:

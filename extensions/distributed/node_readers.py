@@ -17,7 +17,6 @@ from typing import Any, Self
 from shunter.errors import DataError, ShunterError, first_line
 from shunter.extensions.distributed.links.nodes import ClusterNode, alive_nodes, connected, node_of, placed
 from shunter.ingestion.batch import Source
-from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.sources.addresses import copy_objects
 from shunter.ingestion.sources.guard import is_foreign_request
 from shunter.ingestion.worker import Worker
@@ -32,6 +31,7 @@ from shunter.ingestion.workers import (
     crew_for,
     on_crew,
 )
+from shunter.parallel import ordered_map
 from shunter.requests import ClusterRequest
 from shunter.settings import Settings
 

@@ -28,7 +28,6 @@ from shunter.ingestion.encoding.sessions import Sessions, UserTimes, fit_session
 from shunter.ingestion.encoding.times import TimesSeen
 from shunter.ingestion.fields import UTF_8, MultiValued
 from shunter.ingestion.fields import Sequence as SequenceField
-from shunter.ingestion.parallel import ordered_map
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.derived import Derived
 from shunter.ingestion.sources.files import open_text
@@ -39,6 +38,7 @@ from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, head
 from shunter.ingestion.sources.units import csv_units, parquet_units, text_units, whole_or
 from shunter.ingestion.sources.where import chosen_rows, parsed, row_groups
 from shunter.ingestion.time_format import AS_WRITTEN, TimeReading
+from shunter.parallel import ordered_map
 
 # Names of the splits in published logs, in lower case, and the index of each split.
 PART_WORDS = {"train": 0, "training": 0, "validation": 1, "valid": 1, "val": 1, "dev": 1, "test": 2, "testing": 2}

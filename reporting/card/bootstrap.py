@@ -1,9 +1,6 @@
 """Confidence intervals of the quality by the bootstrap, as pure functions of labels and predictions."""
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Literal
@@ -15,6 +12,7 @@ from shunter.engine.loop.malloc_retention import malloc_retention
 from shunter.engine.metrics import binary_entropy, constant_losses, predict, row_losses
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.models.spec import NumberLabel
+from shunter.parallel import ordered_map
 from shunter.statistics.bootstrap import poisson_counts
 from shunter.statistics.intervals import central_interval
 
@@ -25,7 +23,6 @@ STATISTICS: tuple[Statistic, ...] = ("auc", "logloss", "ne", "calibration")
 NUMBER_STATISTICS: tuple[Statistic, ...] = ("rmse", "mae", "relative_loss", "calibration")
 RESAMPLES = 400
 MOST_ROWS = 200_000
-MOST_PENDING = 16  # largest number of resamples that wait for a thread
 # Smallest share of resamples in which a metric is defined; with very few positives, many resamples have none.
 LEAST_DEFINED = 0.95
 
@@ -86,9 +83,10 @@ def bootstrap(
     centre = part.statistics(np.ones(len(units)))
     # Each thread computes whole resamples, because the sums are short: waking threads for one sum takes longer than
     # the sum.
-    with malloc_retention(), threadpool_limits(1, user_api="blas"), ThreadPoolExecutor(usable_cores()) as threads:
+    with malloc_retention(), threadpool_limits(1, user_api="blas"):
         counts = (poisson_counts(random, units.max() + 1) for _ in range(resamples))
-        drawn = np.array(list(_map_ahead(threads, lambda counted: part.statistics(counted[units]), counts)))
+        results = ordered_map(lambda counted: part.statistics(counted[units]), counts, workers=usable_cores())
+        drawn = np.array(list(results))
     intervals: dict[Statistic, Interval] = {}
     for position, name in enumerate(names):
         defined = drawn[:, position][np.isfinite(drawn[:, position])]
@@ -101,18 +99,6 @@ def bootstrap(
             high=float(whole[position] + high * math.sqrt(share)),
         )
     return intervals
-
-
-def _map_ahead(
-    threads: ThreadPoolExecutor, work: Callable[[np.ndarray], Figures], arguments: Iterable[np.ndarray]
-) -> Iterator[Figures]:
-    """Return results like `threads.map`, but with only a few of the arguments in memory at a time."""
-    pending: deque[Future[Figures]] = deque()
-    for argument in arguments:
-        pending.append(threads.submit(work, argument))
-        if len(pending) > MOST_PENDING:
-            yield pending.popleft().result()
-    yield from (future.result() for future in pending)
 
 
 def _part_of_units(units: np.ndarray, most_rows: int, random: np.random.Generator) -> tuple[np.ndarray, float]:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from shunter.engine.checkpoint.scoring import load_to_score
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.loop.evaluation import evaluate
+from shunter.engine.ensemble.scored import score_test
+from shunter.engine.loop.evaluation import evaluate, idle_batches
 from shunter.engine.metrics import constant_losses, on_scale, row_losses
 from shunter.engine.results import Evaluation
 from shunter.ingestion.encoding.encoder import Encoder
@@ -111,9 +112,8 @@ def compare_models(
     former = load_to_score(champion.model, execution)
     translated = former if own.digest() == given.digest() else TranslatedModel(former, own, given)
     number = dataset.features.number
-    of_champion, of_challenger = (
-        evaluate(model, dataset, "test", execution) for model in (translated, load_to_score(challenger, execution))
-    )
+    of_champion = evaluate(translated, dataset, "test", execution, at_once=idle_batches(execution))
+    of_challenger = score_test(challenger, dataset, execution)
     labels, logits, _ = of_champion.of_task(0)
     theirs = number
     if number is not None and number.levels:  # both models compute the likelihood of the same levels

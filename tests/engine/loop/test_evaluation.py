@@ -53,3 +53,16 @@ def test_the_number_of_threads_is_given_back(tmp_path: Path, threads: int) -> No
     before = torch.get_num_threads()
     evaluate(build_model(model_spec(), dataset.features), dataset, "test", Execution(threads=threads))
     assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("family", ["dlrm", "dcnv2", "finalmlp"])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_batches_scored_at_the_same_time_have_the_same_scores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, precision: str
+) -> None:
+    monkeypatch.setattr(shunter.engine.loop.evaluation, "SMALLEST_BATCH", 16)
+    dataset = write_dataset(tmp_path, rows=3_000)
+    model, execution = build_model(model_spec(family), dataset.features), Execution(batch_size=16, precision=precision)
+    alone = evaluate(model, dataset, "train", execution)
+    together = evaluate(model, dataset, "train", execution, at_once=3)
+    assert np.array_equal(alone.logits, together.logits)

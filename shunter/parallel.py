@@ -32,7 +32,7 @@ def ordered_map(
     if workers is None:
         workers = min(len(os.sched_getaffinity(0)), most_workers)
     waiting: deque[Future[Result]] = deque()
-    with ThreadPoolExecutor(workers, thread_name_prefix="ingest") as pool:
+    with ThreadPoolExecutor(workers, thread_name_prefix="ordered") as pool:
         try:
             for item in items:
                 waiting.append(pool.submit(function, item))
