@@ -6,14 +6,25 @@ import shutil
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from shunter.engine.checkpoint.scoring import load_to_score
 from shunter.engine.config import Execution
 from shunter.engine.data.arrays import read_result, write_result
 from shunter.engine.data.dataset import Dataset, SplitName
 from shunter.engine.data.loader import BatchLoader
-from shunter.engine.loop.evaluation import evaluate, idle_batches, scored_as
+from shunter.engine.loop.evaluation import evaluate, scored_as
 from shunter.engine.results import Evaluation
+from shunter.hardware.devices.discovery import usable_cores
+
+MOST_AT_ONCE = 8  # batches in memory
+
+
+def idle_batches(execution: Execution) -> int:
+    """Return how many batches the cores can score at the same time if nothing else runs."""
+    if torch.device(execution.device).type != "cpu" or execution.embedding_memory_bytes is not None:
+        return 1  # tables in files load the rows of one batch at a time
+    return max(1, min(usable_cores() // execution.threads, MOST_AT_ONCE))
 
 
 def score_test(directory: Path, dataset: Dataset, execution: Execution) -> Evaluation:

@@ -11,12 +11,10 @@ from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.step import applied, autocast, prefetch
 from shunter.engine.metrics import compute_task_metrics
 from shunter.engine.results import Evaluation
-from shunter.hardware.devices.discovery import usable_cores
 from shunter.parallel import ordered_map
 
 # Scoring stores no activations for a backward pass, so that batches larger than in training fit into memory.
 SMALLEST_BATCH = 4_096
-MOST_AT_ONCE = 8  # batches in memory
 
 
 def evaluate(
@@ -54,13 +52,6 @@ def evaluate(
     finally:
         model.train(was_training)
     return scored_as(dataset, targets, logits)
-
-
-def idle_batches(execution: Execution) -> int:
-    """Return how many batches the cores can score at the same time if nothing else runs."""
-    if torch.device(execution.device).type != "cpu" or execution.embedding_memory_bytes is not None:
-        return 1  # tables in files load the rows of one batch at a time
-    return max(1, min(usable_cores() // execution.threads, MOST_AT_ONCE))
 
 
 def scored_as(dataset: Dataset, targets: Targets, logits: np.ndarray) -> Evaluation:

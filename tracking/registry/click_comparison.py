@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from shunter.engine.checkpoint.scoring import load_to_score
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.ensemble.scored import score_test
-from shunter.engine.loop.evaluation import evaluate, idle_batches
+from shunter.engine.ensemble.scored import idle_batches, score_test
+from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import constant_losses, on_scale, row_losses
 from shunter.engine.results import Evaluation
 from shunter.ingestion.encoding.encoder import Encoder
