@@ -62,7 +62,7 @@ def profile(
             status.update(f"Measuring {words}")
 
         log_sentence(
-            "The machine is measured, which takes about half a minute; a profile of today is read from its file."
+            "Measuring the machine takes about half a minute; a profile that was measured today is read from its file."
         )
         dataset = ingest(_ingestion(request, request.data)) if request.data is not None else None
         profiles = profile_machine(refresh=refresh, on_progress=progress)

@@ -65,7 +65,7 @@ def _attempt(
         send(receiver, message)
     except Exception as error:  # a hook that raises would hide why the run failed
         flow_run_logger(flow_run).warning(
-            "Nobody was notified: what %s names failed (%s).", setting, type(error).__name__
+            "No notification was sent: the receiver in %s failed (%s).", setting, type(error).__name__
         )
 
 

@@ -436,7 +436,7 @@ def _why_fused(fused: TrainedRanker, fusion: Fusion) -> str:
     by = fused.schedule.select_by if fused.schedule.select_by == "recall@20" else "ndcg@20"
     *others, last = fusion.members
     return (
-        f"{', '.join(others)} and {last}, added up by {fusion.by}, rank the validation part better than {others[0]} "
-        f"alone ({FIGURES[by]} {fusion.validation.figure_by(by):.4f}, {fusion.gain:+.4f}, {fusion.low:+.4f} to "
-        f"{fusion.high:+.4f} with 95 % confidence)."
+        f"The ensemble of {', '.join(others)} and {last} (sum of {fusion.by}) ranks the validation part better than "
+        f"{others[0]} alone ({FIGURES[by]} {fusion.validation.figure_by(by):.4f}, {fusion.gain:+.4f}, "
+        f"{fusion.low:+.4f} to {fusion.high:+.4f} with 95 % confidence)."
     )

@@ -82,7 +82,9 @@ class OpenLoggers:
             except Exception as error:
                 assert tree is not None
                 tree.pop(name, None)
-                log.warning("%s gets no further figures (%s: %s).", name, type(error).__name__, error)
+                log.warning(
+                    "The logger %s failed and gets no further figures (%s: %s).", name, type(error).__name__, error
+                )
 
     def end(self, run_id: str) -> None:
         """End a run in all loggers."""

@@ -65,5 +65,5 @@ def _print(checked: "Checked", data: str, out: str | None) -> None:
     if out is None:
         print_line(checked.schema.rstrip("\n"))
     file = out or "schema.yaml"
-    kept = "Written" if out else "Keep it with `> schema.yaml`, check it"
+    kept = "Written" if out else "Save it with `> schema.yaml`, check it"
     say(f"{kept}, then: shunter train --data {data} --schema {file}")

@@ -61,7 +61,7 @@ def compare_scores(exact: str, near: str, increments: Sequence[Path], rows: Path
         raise RequestError(f"The file {rows} has no rows, so no scores were compared: give a file with rows.")
     return (
         f"Measured on {count:,} scores of {rows}: probabilities differ by {distance / count:.2g} on average; the log "
-        f"loss rises by {divergence / entropy:.2%} where the new model's probabilities are right (no label is read)."
+        f"loss rises by {divergence / entropy:.2%} if the new model's probabilities are true (labels are not read)."
     )
 
 

@@ -50,7 +50,7 @@ def runs(
         elif where:
             print_line("No run meets the condition.")
         else:
-            print_line("No training has been tracked yet: `shunter train` begins with one.")
+            print_line("There is no training run yet: start one with `shunter train`.")
 
 
 def models(as_json: AsJson = False) -> None:
@@ -100,7 +100,9 @@ def sync() -> None:
         from shunter.tracking.store import deliver as deliver_all
 
         done = deliver_all()
-        print_line(f"{done.delivered} entries delivered, {done.refused} refused and quarantined, {done.waiting} wait.")
+        print_line(
+            f"{done.delivered} entries delivered, {done.refused} refused and quarantined, {done.waiting} still queued."
+        )
 
 
 def clean(
@@ -132,7 +134,7 @@ def clean(
         if not as_json:
             print_table(console, leftovers_table(found))
             if not found:
-                print_line("Nothing is left behind.")
+                print_line("There are no leftovers.")
         if remove:
             with tracking_errors():
                 for leftover in found:

@@ -126,4 +126,4 @@ def report_undelivered() -> None:
     from shunter.tracking.store import undelivered
 
     if waiting := undelivered():
-        say(f"MLflow was away, {waiting} entries wait for it: `shunter sync` hands them over when it is back.")
+        say(f"MLflow was unreachable, and {waiting} entries are queued: upload them with `shunter sync`.")

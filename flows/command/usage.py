@@ -40,7 +40,7 @@ def _no_option(error: NoSuchOption, command: str) -> str:
     parameters = error.ctx.command.params if error.ctx else []
     arguments = [str(one.name) for one in parameters if one.param_type_name == "argument"]
     if (name := error.option_name.lstrip("-").replace("-", "_")) in arguments:
-        return f"{command} takes {name.upper()} without {error.option_name} before it: leave that out."
+        return f"{command} takes {name.upper()} without an option: leave out {error.option_name}."
     options = [name for one in parameters if one.param_type_name == "option" for name in one.opts]
     near = unknown(error.option_name, options, "option", command)
     return (

@@ -68,14 +68,14 @@ class Refusal:
         if self.judgement is not None:
             return (
                 f"Not promoted: version {self.champion} stays the champion. {self.judgement.explain()} To replace "
-                "it all the same, add --promote always, or run `shunter rollback --to VERSION`."
+                "the champion anyway, add --promote always, or run `shunter rollback --to VERSION`."
             )
         if self.unreadable is not None:
             return (
                 f"Not promoted: version {self.champion} stays the champion, because it cannot be "
                 "compared on this machine. "
-                f"{self.unreadable} To replace it all the same, add --promote always, or run `shunter rollback --to "
-                "VERSION`."
+                f"{self.unreadable} To replace the champion anyway, add --promote always, or run "
+                "`shunter rollback --to VERSION`."
             )
         return (
             f"Not promoted: the champion, version {self.champion}, was trained on other data. The "
@@ -186,24 +186,24 @@ def _refusal(promote: Promote, doubt: str | None) -> str | None:
     if doubt is None or promote == Promote.ALWAYS:
         return None
     return (
-        f"Not promoted: {doubt}; give more data, promote whatever comes of it with --promote always, or this version "
-        "with `shunter rollback --to VERSION`."
+        f"Not promoted: {doubt}; train on more data, promote this version with `shunter rollback --to VERSION`, or "
+        "always promote with --promote always."
     )
 
 
 def doubt_of_ranker(gain: tuple[float, float] | None) -> str | None:
-    """Return why a graph model may not beat the order by popularity; None if it does with 95 % confidence.
+    """Return why a graph model may not beat a ranking by popularity; None if it does with 95 % confidence.
 
     Args:
         gain: 95 % interval of the difference in NDCG@20 on the test part to the popularity ranking; None if not
             compared.
     """
     if gain is None:
-        return "it was not compared with the order by popularity"
+        return "it was not compared with a ranking by popularity"
     if gain[0] > 0:
         return None
     return (
-        f"its NDCG@20 on the test part less that of the order by popularity is between {gain[0]:.4f} and "
+        f"its gain in NDCG@20 on the test part over a ranking by popularity is between {gain[0]:.4f} and "
         f"{gain[1]:.4f} with 95 % confidence, so that it may be no better"
     )
 

@@ -81,15 +81,15 @@ def as_markdown(decision: Decision) -> str:
 
 def calibration_text(decision: Decision) -> str:
     """Return a sentence on the past runs that the intervals of a decision are based on."""
-    ratios, jobs = decision.calibration.seconds, "known" if decision.calibration.known else "new"
+    ratios, jobs = decision.calibration.seconds, "this and similar jobs" if decision.calibration.known else "other jobs"
     if decision.chosen.time_level is None:
-        few = f"{FEWEST - ratios.runs} more {jobs} job(s) have run to their end" if ratios.runs < FEWEST else ""
-        tried = f"a similar placement was tried{' and ' if few else ''}" if decision.is_exploration else ""
-        until = f"before {tried}{few}" if tried or few else "on another machine"
+        few = f"{FEWEST - ratios.runs} more runs of {jobs} have finished" if ratios.runs < FEWEST else ""
+        tried = f"a similar placement has been tried{' and ' if few else ''}" if decision.is_exploration else ""
+        until = f"until {tried}{few}" if tried or few else "on another machine"
         return f"Intervals cover the step time only; the error of whole jobs is unknown {until}."
     return (
-        f"Intervals hold with {100 * decision.chosen.time_level:.0f} % by how {ratios.runs} past predictions of {jobs} "
-        "past jobs, whose errors also corrected the figures."
+        f"Intervals have {100 * decision.chosen.time_level:.0f} % confidence, from the errors of {ratios.runs} past "
+        f"predictions for {jobs}; the same errors corrected the figures."
     )
 
 

@@ -38,11 +38,11 @@ def test_a_quiet_command_says_nothing_but_errors_and_json(tracking_root) -> None
         assert answer.exit_code == 0
         return answer.output
 
-    assert told("clean") == "Nothing is left behind.\n"
+    assert told("clean") == "There are no leftovers.\n"
     assert told("clean", "--quiet") == told("runs", "-q") == told("models", "-q") == ""
     assert json.loads(told("clean", "--json", "-q")) == []
     assert not is_quiet(), "only for the length of the command"
-    assert told("clean") == "Nothing is left behind.\n"
+    assert told("clean") == "There are no leftovers.\n"
 
 
 def test_steps_and_processes_of_a_quiet_command_are_quiet(

@@ -142,7 +142,7 @@ def test_the_options_of_a_criteo_log_are_told_too(tmp_path: Path) -> None:
 def test_an_argument_that_is_written_as_an_option_is_told_so() -> None:
     found = CliRunner().invoke(app, ["check", "--data", "log.csv"])
     assert found.exit_code == RequestError.exit_code
-    assert "`shunter check` takes DATA without --data before it: leave that out." in " ".join(found.output.split())
+    assert "`shunter check` takes DATA without an option: leave out --data." in " ".join(found.output.split())
 
 
 def test_an_address_of_copies_that_nothing_knows_is_refused_before_the_log_is_read() -> None:

@@ -96,7 +96,7 @@ def test_the_command_lists_before_it_removes(tracking_root: Path, temporary: Pat
     removed = CliRunner().invoke(app, ["clean", "--remove"])
     assert "1 leftover removed" in removed.stdout
     assert not folder.exists()
-    assert "Nothing is left behind." in CliRunner().invoke(app, ["clean"]).stdout
+    assert "There are no leftovers." in CliRunner().invoke(app, ["clean"]).stdout
 
 
 def test_what_other_processes_remove_meanwhile_is_passed_over(tracking_root: Path, temporary: Path, dead: int) -> None:

@@ -77,9 +77,10 @@ class RankingComparison(Frozen):
         """Return the result of the comparison, in one sentence."""
         relation = "above" if self.is_better else "not above"
         return (
-            f"Of {self.users:,} users that both know the challenger has NDCG@20 {self.challenger_ndcg20:.4f} against "
-            f"{self.champion_ndcg20:.4f} of the champion; with probability {self.confidence:.0%} the gain is "
-            f"above {self.gain_low:+.4f}, {relation} the required {self.needed:.4f}."
+            f"On {self.users:,} users that both models know, the challenger has NDCG@20 "
+            f"{self.challenger_ndcg20:.4f} against {self.champion_ndcg20:.4f} of the champion; "
+            f"with probability {self.confidence:.0%} the gain is above {self.gain_low:+.4f}, {relation} the "
+            f"required {self.needed:.4f}."
         )
 
     def figures(self) -> dict[str, float]:

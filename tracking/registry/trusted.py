@@ -60,13 +60,13 @@ def _problem(folder: Path) -> str | None:
     path = folder / DESCRIPTION
     try:
         if path.stat().st_size > LARGEST_DESCRIPTION_BYTES:
-            return f"its file {DESCRIPTION} is larger than any of Shunter's"
+            return f"its file {DESCRIPTION} is larger than any that Shunter writes"
         description = load_yaml(yaml_text(path))
     except (OSError, ValueError):
         return f"its file {DESCRIPTION} cannot be read"
     flavors = description.get("flavors") if isinstance(description, dict) else None
     if not isinstance(flavors, dict) or set(flavors) != {FLAVOR} or not isinstance(flavors[FLAVOR], dict):
-        return "it is of a kind that Shunter does not write"
+        return "it has a format that Shunter does not write"
     return _strange_flavor(flavors[FLAVOR]) or _strange_file(folder)
 
 

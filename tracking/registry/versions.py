@@ -288,7 +288,7 @@ def _no_champion(client: "MlflowClient", name: str) -> str:
     there = sorted(int(one.version) for one in client.search_model_versions(f"name = '{name.replace(chr(39), '')}'"))
     if not there:
         return f"{told}: train and register one first."
-    return f"{told}, and no version was one before: name one of {', '.join(map(str, there))} with --to to promote it."
+    return f"{told}, and no former one: promote version {' or '.join(map(str, there))} with --to."
 
 
 def _check_loads(version: Version) -> None:

@@ -98,7 +98,7 @@ def test_promotion_after_a_rollback_steps_back_to_the_version_it_replaced(regist
 def test_what_was_refused_is_promoted_by_its_number(register) -> None:
     register(refused="Not promoted: too few rows.")
     register(refused="Not promoted: too few rows.")
-    with pytest.raises(RequestError, match="no version was one before: name one of 1, 2 with --to to promote it"):
+    with pytest.raises(RequestError, match="no former one: promote version 1 or 2 with --to"):
         roll_back("shunter")
     former, champion = roll_back("shunter", to=1)
     assert (former, champion.version) == (None, 1)
