@@ -178,7 +178,7 @@ def _examined(part: Part, *, mends: bool) -> Iterator[Finding]:
 
 
 def _ended(folder: Path, run_id: str, *, mends: bool) -> Finding:
-    """Give a killed run the status of an interrupted run, which resumes; return the finding."""
+    """Return the finding for a killed run; if `mends`, give the run the status of an interrupted run, which resumes."""
     fault = f"Its process was killed, and MLflow shows its run {run_id} as running"
     advice = "Give the same command again, which resumes the run."
     action = Action.REPORTED

@@ -147,7 +147,7 @@ def metric_value(row: sqlite3.Row) -> float:
 
 
 def _entries(tables: sqlite3.Connection, table: str, ids: Sequence[str], also: str = "") -> dict[str, dict[str, Any]]:
-    """Return the entries of a table by run and name."""
+    """Return the entries of a table by run and name; `also` is SQL that selects further columns."""
     found: dict[str, dict[str, Any]] = {run_id: {} for run_id in ids}
     for start in range(0, len(ids), MOST_IDS):
         some = ids[start : start + MOST_IDS]

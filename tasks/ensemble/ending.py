@@ -57,10 +57,10 @@ def expected_ending(
     """
     known = _past_runs(dataset, request, steps)
     if known:
-        source = f"by {len(known)} earlier run{'s' if len(known) > 1 else ''} on this data"
+        source = f"from {len(known)} earlier run{'s' if len(known) > 1 else ''} on this data"
         return _longest(known, steps, clock.seconds), source
     beginning = clock.command.attempt_seconds - sum(clock.seconds.get(step, 0.0) for step in MEASURED)
-    return SHARE_OF_BEGINNING * beginning, "the same time as the beginning"
+    return SHARE_OF_BEGINNING * beginning, "as long as the steps before training"
 
 
 def _longest(

@@ -75,8 +75,8 @@ def minutes_as_text(
     used = before + searched + after + beside
     words = (
         f"{used / 60:.1f} of {minutes.most_seconds / 60:.4g} minutes: baselines {before / 60:.1f}, "
-        f"{trials} trials{together} {searched / 60:.1f}, {len(members)} members {after / 60:.1f}, {taken} "
-        f"of which trials had trained; start, choice and the steps between them {beside / 60:.1f}. "
-        f"For the end {ending / 60:.1f} were reserved ({minutes.ending_from})."
+        f"{trials} trials{together} {searched / 60:.1f}, {len(members)} members {after / 60:.1f} "
+        f"({taken} of them finished trials), all other steps {beside / 60:.1f}. "
+        f"Reserved for the steps after training: {ending / 60:.1f} ({minutes.ending_from})."
     )
-    return f"{words} The end of the minutes ended {cut} of their runs, which keep their best epoch." if cut else words
+    return f"{words} The limit ended {cut} of the members' runs, which keep their best epoch." if cut else words

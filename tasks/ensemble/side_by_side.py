@@ -16,7 +16,7 @@ Result_co = TypeVar("Result_co", covariant=True)
 
 
 class Training(Protocol[Result_co]):
-    """Function that runs one of several training runs."""
+    """Function that executes one training run."""
 
     def __call__(self, place: ComputeTarget | None = None) -> Result_co:
         """Train with the executor of `place`; with None, use the compute target of the run."""
