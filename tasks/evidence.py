@@ -5,6 +5,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from shunter.engine.data.dataset import Dataset
+from shunter.engine.stopping import StopKind
 from shunter.engine.trained_model import Trained
 from shunter.errors import TrackingError
 from shunter.planner.history.record import FlowNotes, flow_evidence
@@ -23,13 +24,17 @@ from shunter.tracking.evidence import (
 )
 from shunter.tracking.history import read_children
 
+OF_A_TRIAL = frozenset((StopKind.PRUNED, StopKind.SCREENING))  # the search continues after these ends of a trial
+
 
 def record_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:
     """Record the limit that ended a training run, if any.
 
-    An end by `--search-minutes` is planned and not recorded, and neither is the limit of an exploring trial.
+    An end by `--search-minutes` is planned and not recorded. The same holds for a pruned trial, because its search
+    continues, and for the limit of an exploring trial.
     """
-    reasons = [one.stop_reason for one in trained if limit_of(one.stop_reason) not in (None, "search")]
+    reasons = [one.stop_reason for one in trained if one.stop_reason.kind not in OF_A_TRIAL]
+    reasons = [reason for reason in reasons if limit_of(reason) not in (None, "search")]
     reasons = [reason for reason in reasons if not (notes.pair and reason.is_exploration)]
     notes.stop_reason = reasons[0] if reasons else None
 

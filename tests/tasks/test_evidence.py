@@ -87,6 +87,13 @@ def test_a_flow_teaches_whatever_its_end(
     assert run.data.endswith("4")
 
 
+@pytest.mark.parametrize("kind", [StopKind.PRUNED, StopKind.SCREENING])
+def test_a_pruned_trial_is_no_end_of_its_run(kind: StopKind) -> None:
+    notes = FlowNotes()
+    record_trainings(notes, [cast("Any", SimpleNamespace(stop_reason=StopReason(kind)))])
+    assert notes.stop_reason is None
+
+
 def test_bound_of_a_trial_beside_its_partner_ends_no_run() -> None:
     explored = SimpleNamespace(stop_reason=StopReason(StopKind.EXPLORATION, StopLimit.TIME, {"multiple": 2.0}))
     pair = PairedTrial(placement=PLACEMENT, beside=PLACEMENT, seconds=1.0, seconds_ratio=2.0, epochs_ratio=1.0)
