@@ -618,7 +618,7 @@ def parse_schema(text: str) -> Schema:
 
 
 def schema_of(values: dict[str, Any], kind: type[Model], schema_name: str) -> Model:
-    """Validate the keys of a schema; `schema_name` names the schema in error messages.
+    """Validate the keys of a schema; `schema_name`, such as `The schema file a.yaml`, begins error messages.
 
     Raises:
         DataError: The keys do not match `kind`, or name no feature.
@@ -631,5 +631,5 @@ def schema_of(values: dict[str, Any], kind: type[Model], schema_name: str) -> Mo
         reason = clause(min(faults, key=lambda fault: fault["type"] != "extra_forbidden"), kind)
         raise DataError(sentence([f"{schema_name} is wrong, {reason}"])) from error
     if isinstance(schema, Schema) and not schema.features:
-        raise DataError(f"The schema {schema_name} names no feature: write for instance '{EXAMPLE}', one key per line.")
+        raise DataError(f"{schema_name} names no feature: write for instance '{EXAMPLE}', one key per line.")
     return schema

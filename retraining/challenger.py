@@ -25,15 +25,15 @@ from shunter.planner.history.record import FlowNotes
 from shunter.planner.predict.observe import expect
 from shunter.reporting.card.quality import quality_of_files
 from shunter.requests import Promote
-from shunter.retraining.champion import Champion, Origin, check_same_log, choose_origin, slowed, version_tags
+from shunter.retraining.champion import Champion, Origin, check_same_log, choose_origin, version_tags, with_lower_rates
 from shunter.retraining.degradation import degradation_of, respond
 from shunter.retraining.nightly_request import NightlyRequest, WhenBroken
 from shunter.retraining.nightly_runs import NightlyResult, Outcome, log_comparison, log_plan
 from shunter.retraining.nightly_steps import evaluate_challenger, ingest_days
 from shunter.retraining.picture import draw_comparison
 from shunter.retraining.plan import NightlyPlan
-from shunter.retraining.promise import DayCheck, carried, check_day
-from shunter.retraining.shipping import keep_increment
+from shunter.retraining.promise import DayCheck, check_day, promise_tags
+from shunter.retraining.shipping import store_increment
 from shunter.retraining.warm_start import warm_start_from
 from shunter.tasks.accelerators import reserve_for_flow
 from shunter.tasks.events import announce
@@ -87,7 +87,7 @@ class NightlyContext:
         reason: str,
         champion: int | None,
         *,
-        judgement: ChampionComparison | RankingComparison | None = None,
+        comparison: ChampionComparison | RankingComparison | None = None,
         registered: int | None = None,
     ) -> NightlyResult:
         """Return the result of the nightly run."""
@@ -96,7 +96,7 @@ class NightlyContext:
             day=self.plan.held_out,
             reason=reason,
             findings=self.plan.findings,
-            judgement=judgement,
+            judgement=comparison,
             champion=champion,
             registered=registered,
             run_id=self.run_id,
@@ -106,11 +106,11 @@ class NightlyContext:
         """Return the file with the bootstrap gains of a comparison."""
         return self.state.directory / f"{name}.npy"
 
-    def draw(self, name: str, judgement: ChampionComparison | RankingComparison, outcome: Outcome) -> None:
+    def draw(self, name: str, comparison: ChampionComparison | RankingComparison, outcome: Outcome) -> None:
         """Plot a comparison with the outcome of the nightly run, and log the plot to the MLflow run."""
         gains = self.gains_file(name)
         if gains.exists():  # an earlier version of the project stored no such file
-            picture = draw_comparison(judgement, np.load(gains), gains.with_suffix(".png"), outcome)
+            picture = draw_comparison(comparison, np.load(gains), gains.with_suffix(".png"), outcome)
             log_pictures(self.run_id, [picture])
 
 
@@ -136,15 +136,15 @@ def _score_alone(context: NightlyContext, champion: Champion, reason: str) -> tu
     """Evaluate the champion on the evaluation day without training a challenger; return values as `_contest` does."""
     night = context.ends("nothing new", reason, champion.version.version)
     day, files = context.plan.held_out, champion.files
-    judgement = evaluate_challenger(context.request, context.logs[day], files, files, context.gains_file("alone"))
-    rate = judgement.base_rate or 0.0
-    degradation = degradation_of(judgement, champion.version, context.run_id, day, base_rate=rate)
+    comparison = evaluate_challenger(context.request, context.logs[day], files, files, context.gains_file("alone"))
+    rate = comparison.base_rate or 0.0
+    degradation = degradation_of(comparison, champion.version, context.run_id, day, base_rate=rate)
     night = respond(night, degradation, champion.version.name, context.request.promotion.when_broken)
     return night, champion, None
 
 
 def _check_promise(context: NightlyContext, champion: Champion) -> DayCheck | None:
-    """Check once if the champion keeps its promised quality on the day; tag the version and report a broken promise."""
+    """Check once if the champion keeps its promised quality on the evaluation day; tag the version, report failure."""
     check = context.state.recall("promise", DayCheck)
     if check is None:
         day, request = context.plan.held_out, context.request
@@ -193,45 +193,45 @@ def _contest(
     record_trainings(context.notes, [trained])
     context.notes.auc = trained.validation.auc
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
-    judgement = _compare(context, "judgement", champion.files, files)
+    comparison = _compare(context, "judgement", champion.files, files)
     degradation = degradation_of(
-        judgement, champion.version, context.run_id, held_out, base_rate=dataset.splits["test"].base_rate
+        comparison, champion.version, context.run_id, held_out, base_rate=dataset.splits["test"].base_rate
     )
-    obstacle = _obstacle(context, champion, judgement, trained, dataset)
+    obstacle = _obstacle(context, champion, comparison, trained, dataset)
     outcome: Outcome = "promoted" if obstacle is None else "kept"
     if obstacle is not None:
-        night = context.ends(outcome, obstacle, champion.version.version, judgement=judgement)
+        night = context.ends(outcome, obstacle, champion.version.version, comparison=comparison)
         night = respond(night, degradation, champion.version.name, context.request.promotion.when_broken)
-        context.draw("judgement", judgement, night.outcome)
+        context.draw("judgement", comparison, night.outcome)
         return night, champion, dataset
-    context.draw("judgement", judgement, outcome)
+    context.draw("judgement", comparison, outcome)
     learned = sorted({*champion.learned, *days})
     registered = register(
         context.run_id,
         dataset,
         trained.directory,
         context.request.registered_name,
-        metrics=_figures(trained, judgement),
-        tags={**carried(champion.version.tags), **version_tags(learned, origin.hyperparameters)},
+        metrics=_figures(trained, comparison),
+        tags={**promise_tags(champion.version.tags), **version_tags(learned, origin.hyperparameters)},
     )
-    overtaken = "" if judgement.is_better else " The champion was no better than the base rate of the day any more."
+    overtaken = "" if comparison.is_better else " The champion was no better than the base rate of the day any more."
     reason = (
-        f"Version {registered.version} replaces version {champion.version.version}: {judgement.explain()}{overtaken}"
+        f"Version {registered.version} replaces version {champion.version.version}: {comparison.explain()}{overtaken}"
     )
     version = record_version(context, registered, context.run_id, reason)
-    keep_increment(context.run_id, registered.name, registered.version, since=champion.version.version)
-    night = context.ends(outcome, reason, registered.version, judgement=judgement, registered=registered.version)
+    store_increment(context.run_id, registered.name, registered.version, since=champion.version.version)
+    night = context.ends(outcome, reason, registered.version, comparison=comparison, registered=registered.version)
     night = respond(night, degradation, registered.name, context.request.promotion.when_broken)
     return night, Champion(version, files, frozenset(learned)), dataset
 
 
 def _obstacle(
-    context: NightlyContext, champion: Champion, judgement: ChampionComparison, trained: TrainedModel, dataset: Dataset
+    context: NightlyContext, champion: Champion, comparison: ChampionComparison, trained: TrainedModel, dataset: Dataset
 ) -> str | None:
     """Return the reason why the challenger does not replace the champion, in one sentence; None if it does."""
     number, limits = champion.version.version, context.request.limits
-    if not judgement.is_better and not _has_overtaken(context, judgement, trained, dataset):
-        return f"Version {number} stays the champion: {judgement.explain()}"
+    if not comparison.is_better and not _has_overtaken(context, comparison, trained, dataset):
+        return f"Version {number} stays the champion: {comparison.explain()}"
     if misses(limits, trained.validation.auc):
         return (
             f"Version {number} stays the champion: the challenger is better, but has AUC {trained.validation.auc:.4f} "
@@ -259,7 +259,7 @@ def changed_meanwhile(context: NightlyContext, number: int) -> str | None:
 
 
 def _has_overtaken(
-    context: NightlyContext, judgement: ChampionComparison, trained: TrainedModel, dataset: Dataset
+    context: NightlyContext, comparison: ChampionComparison, trained: TrainedModel, dataset: Dataset
 ) -> bool:
     """Return True if the champion is no better than the base rate of the day, but the challenger is.
 
@@ -267,7 +267,7 @@ def _has_overtaken(
     than a constant prediction is replaced even then.
     """
     may_replace = context.request.promotion.when_broken == WhenBroken.PROMOTE
-    if not may_replace or not judgement.is_overtaken(dataset.splits["test"].base_rate):
+    if not may_replace or not comparison.is_overtaken(dataset.splits["test"].base_rate):
         return False
     execution = execution_of(trained.placement)
     return doubt_of(quality_of_files(trained.directory, dataset, execution, seed=context.request.seed)) is None
@@ -290,11 +290,11 @@ def _learn_evaluated_day(context: NightlyContext, winner: Champion, night: Night
     context.notes.beside = (LAST_DAY,)
     trained = _train(context, dataset, winner.files, origin, name=LAST_DAY, epochs=1)
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
-    judgement = _compare(context, "last-day", winner.files, files, only_kept_back=True)
-    doubt = _doubt(context, trained, dataset) if judgement.is_better else None
-    context.draw("last-day", judgement, "promoted" if judgement.is_better and doubt is None else "kept")
-    if not judgement.is_better or doubt is not None:
-        words = judgement.explain() if doubt is None else f"{doubt}."
+    comparison = _compare(context, "last-day", winner.files, files, only_test_part=True)
+    doubt = _doubt(context, trained, dataset) if comparison.is_better else None
+    context.draw("last-day", comparison, "promoted" if comparison.is_better and doubt is None else "kept")
+    if not comparison.is_better or doubt is not None:
+        words = comparison.explain() if doubt is None else f"{doubt}."
         reason = f"{night.reason} Training on the evaluation day brought no gain: {words}"
         forget(dataset)
         return night.model_copy(update={"reason": reason})
@@ -304,17 +304,17 @@ def _learn_evaluated_day(context: NightlyContext, winner: Champion, night: Night
         dataset,
         trained.directory,
         context.request.registered_name,
-        metrics=_figures(trained, judgement),
+        metrics=_figures(trained, comparison),
         tags={
-            **carried(winner.version.tags),
+            **promise_tags(winner.version.tags),
             **version_tags(sorted({*winner.learned, day}), origin.hyperparameters),
         },
     )
     replaces = f"Version {registered.version}, which has learned {day} too, replaces it"
-    reason = f"{night.reason} {replaces}: {judgement.explain()}"
-    open_run(trained.run_id).log_metrics(judgement.headline())
+    reason = f"{night.reason} {replaces}: {comparison.explain()}"
+    open_run(trained.run_id).log_metrics(comparison.headline())
     record_version(context, registered, trained.run_id, reason)
-    keep_increment(trained.run_id, registered.name, registered.version, since=winner.version.version)
+    store_increment(trained.run_id, registered.name, registered.version, since=winner.version.version)
     forget(dataset)
     figures = {"reason": reason, "champion": registered.version, "registered": registered.version}
     return night.model_copy(update={**figures, "outcome": "promoted"})
@@ -334,7 +334,7 @@ def _train(
             "trains it."
         )
     open_run(run_id).set_tags({f"nightly.{name}_origin": origin.explain(known, sum(dataset.features.table_rows))})
-    with placed(context, dataset, request.one_training()) as (decision, profile):
+    with reserve_placement(context, dataset, request.one_training()) as (decision, profile):
         placement = decision.placement
         if decision.tier_miss_rate is not None:  # was predicted for the requested model, not for the champion's model
             shortfall = TABLES_IN_FILES.load("expected_miss_rate")(placement, dataset, origin.spec, epochs=epochs)
@@ -343,7 +343,7 @@ def _train(
             TrainingJob(
                 dataset,
                 origin.spec,
-                slowed(origin.hyperparameters, request.challenger.learning_rate_share),
+                with_lower_rates(origin.hyperparameters, request.challenger.learning_rate_share),
                 execution_of(placement),
                 Schedule(max_epochs=epochs, patience=PATIENCE, seed=request.seed),
                 warm_start=warm_start,
@@ -358,10 +358,10 @@ def _train(
 
 
 @contextmanager
-def placed(
+def reserve_placement(
     context: NightlyContext, dataset: Dataset, request: NightlyRequest
 ) -> Iterator[tuple[Decision, HardwareProfile]]:
-    """Reserve the accelerator of tonight's training runs in the block; the first run determines the placement.
+    """Reserve an accelerator for the training runs of the nightly run; the first one determines the placement.
 
     Yields:
         Decision and profile of the accelerator.
@@ -381,18 +381,18 @@ def placed(
 
 
 def _compare(
-    context: NightlyContext, name: str, champion: ModelFiles, challenger: ModelFiles, *, only_kept_back: bool = False
+    context: NightlyContext, name: str, champion: ModelFiles, challenger: ModelFiles, *, only_test_part: bool = False
 ) -> ChampionComparison:
     """Compare both models on the evaluation day; a resumed nightly run returns its stored comparison."""
-    judgement = context.state.recall(name, ChampionComparison)
-    if judgement is None:
+    comparison = context.state.recall(name, ChampionComparison)
+    if comparison is None:
         log, gains = context.logs[context.plan.held_out], context.gains_file(name)
-        judgement = evaluate_challenger(
-            context.request, log, champion, challenger, gains, only_kept_back=only_kept_back
+        comparison = evaluate_challenger(
+            context.request, log, champion, challenger, gains, only_test_part=only_test_part
         )
-        log_comparison(context.run_id, name, judgement)
-        context.state.remember(name, judgement)
-    return judgement
+        log_comparison(context.run_id, name, comparison)
+        context.state.remember(name, comparison)
+    return comparison
 
 
 def record_version(context: NightlyContext, registered: RegisteredModel, run_id: str, reason: str) -> Version:
@@ -403,9 +403,9 @@ def record_version(context: NightlyContext, registered: RegisteredModel, run_id:
     return version
 
 
-def _figures(trained: TrainedModel, judgement: ChampionComparison) -> dict[str, float]:
+def _figures(trained: TrainedModel, comparison: ChampionComparison) -> dict[str, float]:
     """Return the metrics of a model version for MLflow."""
     quality = {name: float(value) for name, value in quality_metrics(trained.validation).items()}
-    rmse = judgement.challenger_rmse
-    judged = {"logloss": judgement.challenger_logloss} if rmse is None else {"rmse": rmse}
+    rmse = comparison.challenger_rmse
+    judged = {"logloss": comparison.challenger_logloss} if rmse is None else {"rmse": rmse}
     return {**quality, **{f"quality.test.{name}": value for name, value in judged.items()}}

@@ -132,8 +132,8 @@ def choose_origin(champion: Champion, newest: DayLog) -> Origin:
     )
 
 
-def slowed(hyperparameters: Hyperparameters, share: float) -> Hyperparameters:
-    """Return hyperparameters with lower learning rates: without the former optimizer state full rates do harm."""
+def with_lower_rates(hyperparameters: Hyperparameters, share: float) -> Hyperparameters:
+    """Return hyperparameters with learning rates times `share`; full rates need the former optimizer state."""
     return replace(
         hyperparameters,
         dense_learning_rate=hyperparameters.dense_learning_rate * share,

@@ -19,7 +19,7 @@ def compare(
     champion: ModelFiles,
     challenger: ModelFiles,
     *,
-    only_kept_back: bool = False,
+    only_test_part: bool = False,
 ) -> tuple[ChampionComparison, NDArray[np.float64]]:
     """Score a day with both models, and compare their losses.
 
@@ -28,7 +28,7 @@ def compare(
         log: Log of the day.
         champion: Model in use.
         challenger: Model that may replace the champion.
-        only_kept_back: Whether to score only the rows that a training run on this day holds out as its test part.
+        only_test_part: Whether to score only the rows that a training run on this day holds out as its test part.
 
     Returns:
         The comparison, and the mean reduction of the loss in each bootstrap resample.
@@ -38,12 +38,12 @@ def compare(
         TrainingError: A prediction of the challenger is not finite.
         CheckpointError: A model is damaged.
     """
-    keep = kept_back(log, request.seed) if only_kept_back else None
+    keep = test_part_filter(log, request.seed) if only_test_part else None
     labels, of_champion, _ = scores_of(champion, log, keep)
     _, of_challenger, _ = scores_of(challenger, log, keep)
     number = number_of(champion)  # the challenger has the same scale of labels
     before, now = row_losses(labels, of_champion, number), row_losses(labels, of_challenger, number)
-    judgement = compare_losses(
+    comparison = compare_losses(
         before,
         now,
         margin=request.promotion.margin,
@@ -53,15 +53,15 @@ def compare(
     if number is not None:
         rmse = [root_mean_square(predict(outputs, number) - labels) for outputs in (of_champion, of_challenger)]
         constant = constant_losses(labels, np.ones(len(labels)), number)
-        judgement = judgement.of_numbers(constant, champion_rmse=rmse[0], challenger_rmse=rmse[1])
+        comparison = comparison.of_numbers(constant, champion_rmse=rmse[0], challenger_rmse=rmse[1])
     elif 0 < labels.mean() < 1:
         aucs = {"champion_auc": of_champion, "challenger_auc": of_challenger}
         known = {name: area_under_roc(labels, logits) for name, logits in aucs.items()}
-        judgement = judgement.model_copy(update={**known, "base_rate": float(labels.mean())})
-    return judgement, resampled_block_means(before - now, request.seed)
+        comparison = comparison.model_copy(update={**known, "base_rate": float(labels.mean())})
+    return comparison, resampled_block_means(before - now, request.seed)
 
 
-def kept_back(log: DayLog, seed: int) -> Keep:
+def test_part_filter(log: DayLog, seed: int) -> Keep:
     """Return a filter for the rows of a day that are its test part if a training run uses this day alone."""
     splitter = DaysSource("", (log,)).splitter(seed)
 

@@ -84,21 +84,21 @@ class RankingDegradation(Frozen):
 
 
 def find_degradation(
-    judgement: ChampionComparison, version: int, day: date, base_rate: float, past: Sequence[float]
+    comparison: ChampionComparison, version: int, day: date, base_rate: float, past: Sequence[float]
 ) -> Degradation | None:
     """Return the degradation of the champion; None if it is as good as usual, and better than the base rate.
 
     Args:
-        judgement: Comparison on the day.
+        comparison: Comparison on the day.
         version: Version of the champion.
         day: Evaluation day.
         base_rate: Share of positives on the day.
         past: NE of the champion of each past nightly run, on the evaluation day of that run.
     """
-    constant, is_number = judgement.loss_of_constant(base_rate), judgement.constant_loss is not None
+    constant, is_number = comparison.loss_of_constant(base_rate), comparison.constant_loss is not None
     if not constant:
         return None
-    ne, low = judgement.champion_logloss / constant, judgement.champion_low / constant
+    ne, low = comparison.champion_logloss / constant, comparison.champion_low / constant
     if low >= 1:
         return Degradation(version=version, day=day, ne=ne, ne_low=low, is_number=is_number)
     usual = mean(past) + DEVIATIONS * stdev(past) if len(past) >= LEAST_NIGHTS else inf
@@ -108,27 +108,27 @@ def find_degradation(
 
 
 def degradation_of(
-    judgement: ChampionComparison, champion: Version, run_id: str, day: date, *, base_rate: float
+    comparison: ChampionComparison, champion: Version, run_id: str, day: date, *, base_rate: float
 ) -> Degradation | None:
     """Log the NE of the champion on the evaluation day, and return its degradation compared with past nightly runs.
 
     Raises:
         TrackingError: The store fails.
     """
-    metric = CHAMPION_NE if judgement.constant_loss is None else CHAMPION_RELATIVE_LOSS
+    metric = CHAMPION_NE if comparison.constant_loss is None else CHAMPION_RELATIVE_LOSS
     past = [run.metrics[metric] for run in nightly_runs_of(champion.name) if metric in run.metrics]
-    if isfinite(ne := judgement.champion_ne(base_rate)):
+    if isfinite(ne := comparison.champion_ne(base_rate)):
         open_run(run_id).log_figures("degradation", {metric: ne})
-    return find_degradation(judgement, champion.version, day, base_rate, past)
+    return find_degradation(comparison, champion.version, day, base_rate, past)
 
 
 def find_ranking_degradation(
-    judgement: RankingComparison, version: int, day: date, past: Sequence[float]
+    comparison: RankingComparison, version: int, day: date, past: Sequence[float]
 ) -> RankingDegradation | None:
     """Return the degradation of a ranking champion; None if it is as good as usual, or with too few past nights.
 
     Args:
-        judgement: Comparison on the day.
+        comparison: Comparison on the day.
         version: Version of the champion.
         day: Evaluation day.
         past: NDCG@20 of the champion of each past nightly run, on the evaluation day of that run.
@@ -136,18 +136,18 @@ def find_ranking_degradation(
     if len(past) < LEAST_NIGHTS:
         return None
     usual = mean(past) - DEVIATIONS * stdev(past)
-    found = judgement.champion_ndcg20
+    found = comparison.champion_ndcg20
     return RankingDegradation(version=version, day=day, ndcg20=found, usual=usual) if found < usual else None
 
 
-def ranking_degradation_of(judgement: RankingComparison, champion: Version, day: date) -> RankingDegradation | None:
+def ranking_degradation_of(comparison: RankingComparison, champion: Version, day: date) -> RankingDegradation | None:
     """Return the degradation of a ranking champion compared with past nightly runs.
 
     Raises:
         TrackingError: The store fails.
     """
     past = [run.metrics[CHAMPION_NDCG] for run in nightly_runs_of(champion.name) if CHAMPION_NDCG in run.metrics]
-    return find_ranking_degradation(judgement, champion.version, day, past)
+    return find_ranking_degradation(comparison, champion.version, day, past)
 
 
 def respond(

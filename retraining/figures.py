@@ -154,28 +154,28 @@ class DayFigures(Frozen):
         return self.rejected / max(self.rows + self.rejected, 1)
 
 
-def figures_of(log: DayLog, digest: str, kept: Path) -> DayFigures:
+def figures_of(log: DayLog, digest: str, figures_folder: Path) -> DayFigures:
     """Compute the statistics of a day, or read those of an earlier nightly run.
 
     Args:
         log: Log of the day.
         digest: Digest of the input of the statistics: the bytes of the files, and the schema.
-        kept: Folder of stored statistics.
+        figures_folder: Folder of stored statistics.
 
     Raises:
         DataError: A file cannot be read.
     """
-    path = kept / f"{digest[:32]}.json"
-    known = read_or_quarantine(path, _known)
+    path = figures_folder / f"{digest[:32]}.json"
+    known = read_or_quarantine(path, _parse_figures)
     if known is not None and known.format == FORMAT and known.day == log.day:
         return known
     found = describe(log)
-    kept.mkdir(parents=True, exist_ok=True)
+    figures_folder.mkdir(parents=True, exist_ok=True)
     write_json(path, found.model_dump_json())
     return found
 
 
-def _known(text: bytes) -> DayFigures | None:
+def _parse_figures(text: bytes) -> DayFigures | None:
     """Parse stored statistics; return None for statistics of another version."""
     try:
         return DayFigures.model_validate_json(text)

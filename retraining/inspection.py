@@ -1,4 +1,4 @@
-"""Inspection of the days: open the files of each day, drop copies, and compute statistics."""
+"""Inspection of the days: open the files of each day, drop duplicate files, and compute statistics."""
 
 import hashlib
 from collections import Counter
@@ -40,13 +40,13 @@ class InspectedDays:
         self.findings.append(Finding(day=day, kind=kind, words=words, column=column))
 
 
-def inspect_days(days: Mapping[date, Sequence[Path]], request: NightlyRequest, kept: Path) -> InspectedDays:
+def inspect_days(days: Mapping[date, Sequence[Path]], request: NightlyRequest, figures_folder: Path) -> InspectedDays:
     """Open days and compute their statistics; a day that cannot be used is excluded, with a finding.
 
     Args:
         days: Files of each day.
         request: Request with format and schema.
-        kept: Folder of stored statistics of days.
+        figures_folder: Folder of stored statistics of days.
 
     Raises:
         DataError: The schema is missing or wrong.
@@ -63,7 +63,7 @@ def inspect_days(days: Mapping[date, Sequence[Path]], request: NightlyRequest, k
             continue
         log = _open(day, files[day], request, lacking)
         digest = _digest(file_hashes(log.source.paths, cache), log)
-        figures = _attempt(day, lambda log=log, digest=digest: figures_of(log, digest, kept), inspected)
+        figures = _attempt(day, lambda log=log, digest=digest: figures_of(log, digest, figures_folder), inspected)
         if figures is not None and _is_readable(figures, request.source.max_bad_share, inspected):
             inspected.logs[day], inspected.figures[day] = log, figures
     return inspected

@@ -11,14 +11,14 @@ NIGHT = "config/night.json"
 def night(tree: RunTree) -> dict[str, Any]:
     """Return outcome, findings, and metrics of both models on the evaluation day."""
     found = NightlyResult.model_validate_json(tree.artifacts[NIGHT])
-    judgement = found.judgement
+    comparison = found.judgement
     return {
         "day": found.day,
         "outcome": found.outcome,
         "reason": found.reason,
         "champion": found.champion,
         "findings": [{"kind": one.kind, "words": one.words} for one in found.findings],
-        "sides": [] if judgement is None else judgement.sides(),
+        "sides": [] if comparison is None else comparison.sides(),
     }
 
 

@@ -59,7 +59,8 @@ class DayChoice(Group, frozen=True, title="Days"):
         default=3, ge=0, description="Maximum age of the newest usable day, in days; an older one makes the run fail."
     )
     relearn: bool = Field(
-        default=False, description="Train on all of these days, including those that the champion was trained on."
+        default=False,
+        description="Train on all days of --train-days, including those that the champion was trained on.",
     )
 
     @field_validator("timezone")

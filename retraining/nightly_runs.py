@@ -66,7 +66,7 @@ def nightly_runs_of(name: str) -> list[TrackedRun]:
 
 
 def with_former_name(request: NightlyRequest) -> NightlyRequest:
-    """Return the request with a model name: the name of the data, or `shunter` if past runs called their model so.
+    """Return the request with a model name: the name of the data, or `shunter` if past runs used that model name.
 
     Raises:
         TrackingError: The store cannot be read.
@@ -86,7 +86,7 @@ def run_of_day(nights: Sequence[TrackedRun], day: date) -> TrackedRun | None:
 
 
 def latest_evaluated_day_after(nights: Sequence[TrackedRun], day: date) -> date | None:
-    """Return the last evaluation day after the given day, possible after a clock is set back; None if there is none."""
+    """Return the last evaluation day after `day`, which exists only if a clock was set back; None if there is none."""
     days = [date.fromisoformat(run.tags["nightly.day"]) for run in nights if "nightly.day" in run.tags]
     return max((later for later in days if later > day), default=None)
 
@@ -114,22 +114,22 @@ def log_plan(run_id: str, name: str, plan: NightlyPlan, learned: Sequence[date])
     log_config(run_id, "plan", plan)
 
 
-def log_comparison(run_id: str, name: str, judgement: ChampionComparison | RankingComparison) -> None:
+def log_comparison(run_id: str, name: str, comparison: ChampionComparison | RankingComparison) -> None:
     """Log the comparison of champion and challenger as metrics.
 
     Args:
         run_id: MLflow run of the nightly run.
         name: `judgement`, or `last-day` for the comparison after training on the evaluation day.
-        judgement: Comparison.
+        comparison: Comparison of both models on the evaluation day.
 
     Raises:
         TrackingError: The store fails.
     """
     prefix = "nightly" if name == "judgement" else f"nightly.{name}"
-    open_run(run_id).log_figures(name, {f"{prefix}.{figure}": value for figure, value in judgement.figures().items()})
-    if name == "judgement" and isinstance(judgement, ChampionComparison):
-        open_run(run_id).log_metrics(judgement.headline())
-    log_config(run_id, name, judgement)
+    open_run(run_id).log_figures(name, {f"{prefix}.{figure}": value for figure, value in comparison.figures().items()})
+    if name == "judgement" and isinstance(comparison, ChampionComparison):
+        open_run(run_id).log_metrics(comparison.headline())
+    log_config(run_id, name, comparison)
 
 
 def log_nightly_result(night: NightlyResult) -> None:

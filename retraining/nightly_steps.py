@@ -34,10 +34,10 @@ __all__ = ["choose_days", "evaluate_challenger", "evaluate_ranking_challenger", 
 
 @task(name="choose days", cache_policy=NO_CACHE)
 def choose_days(
-    request: NightlyRequest, newest: date, kept: Path, missing_before: Sequence[date]
+    request: NightlyRequest, newest: date, figures_folder: Path, missing_before: Sequence[date]
 ) -> tuple[NightlyPlan, dict[date, DayLog]]:
     """Find and inspect the days, choose the training days and the evaluation day, and log findings as warnings."""
-    plan, logs = days.choose_days(request, newest, kept, missing_before)
+    plan, logs = days.choose_days(request, newest, figures_folder, missing_before)
     logger = get_run_logger()
     for finding in plan.findings:
         logger.warning(finding.words)
@@ -97,17 +97,17 @@ def evaluate_challenger(
     challenger: ModelFiles,
     gains: Path,
     *,
-    only_kept_back: bool = False,
+    only_test_part: bool = False,
 ) -> ChampionComparison:
     """Compare the losses of champion and challenger on the rows of a day.
 
-    The mean gains of all bootstrap resamples are written to the file `gains`. With `only_kept_back`, only those rows
+    The mean gains of all bootstrap resamples are written to the file `gains`. With `only_test_part`, only those rows
     are scored that a training run on this day holds out as its test part.
     """
-    judgement, savings = compare(request, log, champion, challenger, only_kept_back=only_kept_back)
+    comparison, savings = compare(request, log, champion, challenger, only_test_part=only_test_part)
     np.save(gains, savings)
-    get_run_logger().info(judgement.explain())
-    return judgement
+    get_run_logger().info(comparison.explain())
+    return comparison
 
 
 @task(name="judge", cache_policy=NO_CACHE)
@@ -116,7 +116,7 @@ def evaluate_ranking_challenger(
 ) -> RankingComparison:
     """Compare the rankings of both models for the users of a day, and write the bootstrap gains to `gains`."""
     asked = request.promotion
-    judgement, resampled = compare_rankers(
+    comparison, resampled = compare_rankers(
         dataset,
         champion,
         challenger,
@@ -125,5 +125,5 @@ def evaluate_ranking_challenger(
         seed=request.seed,
     )
     np.save(gains, resampled)
-    get_run_logger().info(judgement.explain())
-    return judgement
+    get_run_logger().info(comparison.explain())
+    return comparison

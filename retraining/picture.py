@@ -10,27 +10,27 @@ from shunter.tracking.registry.ranker_comparison import RankingComparison
 
 
 def draw_comparison(
-    judgement: ChampionComparison | RankingComparison, gains: NDArray[np.float64], path: Path, outcome: str
+    comparison: ChampionComparison | RankingComparison, gains: NDArray[np.float64], path: Path, outcome: str
 ) -> Path:
     """Plot a histogram of the bootstrap gains with the required gain.
 
     Args:
-        judgement: Comparison based on these gains.
+        comparison: Comparison based on these gains.
         gains: Gains in nats per row or in NDCG@20, `[resamples]`.
         path: Path of the PNG file.
         outcome: Outcome of the nightly run, which depends on more than the comparison.
     """
-    if isinstance(judgement, RankingComparison):
-        low, count, label = judgement.gain_low, f"{judgement.users:,} users", "NDCG@20 gained by the challenger"
+    if isinstance(comparison, RankingComparison):
+        low, count, label = comparison.gain_low, f"{comparison.users:,} users", "NDCG@20 gained by the challenger"
     else:
-        what = "log loss" if judgement.constant_loss is None else "loss"
-        low, count, label = judgement.saving_low, f"{judgement.rows:,} rows", f"{what} saved by the challenger"
+        what = "log loss" if comparison.constant_loss is None else "loss"
+        low, count, label = comparison.saving_low, f"{comparison.rows:,} rows", f"{what} saved by the challenger"
     return draw_gains(
         gains,
         path,
         low=low,
-        needed=judgement.needed,
-        confidence=judgement.confidence,
+        needed=comparison.needed,
+        confidence=comparison.confidence,
         title=title_of(outcome, count),
         label=f"{label}, in thousandths",
     )

@@ -160,8 +160,10 @@ def _missing(usable: Collection[date], first: date, newest: date) -> tuple[date,
     return tuple(day for day in span if day not in usable)
 
 
-def _absences(missing: Collection[date], told: Collection[date | None], newest: date, held_out: date) -> list[Finding]:
-    """Return a finding for each missing day that has no other finding."""
+def _absences(
+    missing: Collection[date], reported: Collection[date | None], newest: date, held_out: date
+) -> list[Finding]:
+    """Return a finding for each missing day that is not in `reported`, the days with other findings."""
     consequences = {
         True: f"is missing, so models are evaluated on {held_out} instead; it is used when it arrives.",
         False: "is missing and is used when it arrives.",
@@ -169,5 +171,5 @@ def _absences(missing: Collection[date], told: Collection[date | None], newest: 
     return [
         Finding(day=day, kind="missing", words=f"{day} {consequences[day > held_out]}")
         for day in missing
-        if day not in told
+        if day not in reported
     ]

@@ -46,7 +46,7 @@ class DayCheck(Frozen):
         return {**figures, f"nightly.{PREFIX}is_broken": float(self.is_broken)}
 
 
-def carried(tags: Mapping[str, str]) -> dict[str, str]:
+def promise_tags(tags: Mapping[str, str]) -> dict[str, str]:
     """Return the tags with the promise of a replaced champion, for its successor."""
     names = [f"{PREFIX}{name}" for name in CARRIED]
     return {name: tags[name] for name in names if name in tags} if promised(tags) else {}

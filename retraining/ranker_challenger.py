@@ -21,7 +21,13 @@ from shunter.model_families import is_solved
 from shunter.planner.predict.observe import expect
 from shunter.reporting.card.ranking_baselines import RankedBaseline, evaluate_on_test
 from shunter.requests import Promote
-from shunter.retraining.challenger import NightlyContext, changed_meanwhile, placed, record_version, why_nothing_new
+from shunter.retraining.challenger import (
+    NightlyContext,
+    changed_meanwhile,
+    record_version,
+    reserve_placement,
+    why_nothing_new,
+)
 from shunter.retraining.champion import Champion, check_same_log, version_tags
 from shunter.retraining.degradation import ranking_degradation_of, respond
 from shunter.retraining.nightly_request import NightlyRequest
@@ -78,14 +84,14 @@ def challenge_ranker(context: NightlyContext, champion: Champion) -> NightlyResu
     open_run(context.run_id).log_params(params)
     context.notes.data = data_key(params)
     challenger = _train(context, dataset, champion, origins)
-    judgement = _compare(context, dataset, champion, challenger)
-    degradation = ranking_degradation_of(judgement, champion.version, plan.held_out)
-    obstacle = _obstacle(context, number, judgement, challenger)
+    comparison = _compare(context, dataset, champion, challenger)
+    degradation = ranking_degradation_of(comparison, champion.version, plan.held_out)
+    obstacle = _obstacle(context, number, comparison, challenger)
     outcome: Outcome = "promoted" if obstacle is None else "kept"
-    context.draw("judgement", judgement, outcome)
+    context.draw("judgement", comparison, outcome)
     if obstacle is not None:
         forget(dataset)
-        night = context.ends(outcome, obstacle, number, judgement=judgement)
+        night = context.ends(outcome, obstacle, number, comparison=comparison)
         return respond(night, degradation, request.registered_name, request.promotion.when_broken)
     registered = register(
         context.run_id,
@@ -95,11 +101,11 @@ def challenge_ranker(context: NightlyContext, champion: Champion) -> NightlyResu
         metrics={name: float(value) for name, value in ranking_metrics(challenger.test, "test").items()},
         tags={**version_tags(sorted({*champion.learned, *plan.training}), None), **challenger_tags(origins)},
     )
-    overtaken = "" if judgement.is_better else " The champion ranks no better than the items' popularity any more."
-    reason = f"Version {registered.version} replaces version {number}: {judgement.explain()}{overtaken}"
+    overtaken = "" if comparison.is_better else " The champion ranks no better than the items' popularity any more."
+    reason = f"Version {registered.version} replaces version {number}: {comparison.explain()}{overtaken}"
     record_version(context, registered, context.run_id, reason)
     forget(dataset)
-    night = context.ends(outcome, reason, registered.version, judgement=judgement, registered=registered.version)
+    night = context.ends(outcome, reason, registered.version, comparison=comparison, registered=registered.version)
     return respond(night, degradation, request.registered_name, request.promotion.when_broken)
 
 
@@ -115,7 +121,7 @@ def _train(context: NightlyContext, dataset: Dataset, champion: Champion, origin
             "nightly run trains it."
         )
     trained = []
-    with placed(context, dataset, placing) as (decision, profile):
+    with reserve_placement(context, dataset, placing) as (decision, profile):
         stop = context.stop.also(exploration_limit(context.stop.clock, decision))
         for origin in origins.members:
             rates, epochs = origin.hyperparameters, origin.epochs
@@ -178,23 +184,23 @@ def _compare(
     context: NightlyContext, dataset: Dataset, champion: Champion, challenger: TrainedRanker
 ) -> RankingComparison:
     """Compare both models on the evaluation day; a resumed nightly run returns its stored comparison."""
-    judgement = context.state.recall("judgement", RankingComparison)
-    if judgement is None:
+    comparison = context.state.recall("judgement", RankingComparison)
+    if comparison is None:
         gains = context.gains_file("judgement")
-        judgement = evaluate_ranking_challenger(context.request, dataset, champion.files, challenger.directory, gains)
-        log_comparison(context.run_id, "judgement", judgement)
-        context.state.remember("judgement", judgement)
-    return judgement
+        comparison = evaluate_ranking_challenger(context.request, dataset, champion.files, challenger.directory, gains)
+        log_comparison(context.run_id, "judgement", comparison)
+        context.state.remember("judgement", comparison)
+    return comparison
 
 
 def _obstacle(
-    context: NightlyContext, number: int, judgement: RankingComparison, challenger: TrainedRanker
+    context: NightlyContext, number: int, comparison: RankingComparison, challenger: TrainedRanker
 ) -> str | None:
     """Return the reason why the challenger does not replace the champion, in one sentence; None if it does."""
     doubt = doubt_of_ranker(challenger.gain)
-    is_overtaken = judgement.is_overtaken and doubt is None
-    if not judgement.is_better and not is_overtaken:
-        return f"Version {number} stays the champion: {judgement.explain()}"
+    is_overtaken = comparison.is_overtaken and doubt is None
+    if not comparison.is_better and not is_overtaken:
+        return f"Version {number} stays the champion: {comparison.explain()}"
     if doubt is not None and context.request.promotion.promote != Promote.ALWAYS:
         return (
             f"Version {number} stays the champion: the challenger is better, but {doubt}; with --promote always it "

@@ -12,7 +12,7 @@ from shunter.tracking.runs import open_run
 FOLDER = "increment"
 
 
-def keep_increment(run_id: str, name: str, version: int, since: int) -> None:
+def store_increment(run_id: str, name: str, version: int, since: int) -> None:
     """Store the increment to a new version in a run's artifacts, if it is smaller than the whole version.
 
     The registry still stores each version whole, so a rollback or the removal of an old version breaks no chain of
@@ -40,4 +40,4 @@ def keep_increment(run_id: str, name: str, version: int, since: int) -> None:
                     if path.is_file():
                         log_files(run_id, [path], (Path(FOLDER) / path.relative_to(folder).parent).as_posix())
     except (ShunterError, OSError) as error:
-        logging.getLogger(__name__).warning("Version %d is not kept as an increment too: %s", version, error)
+        logging.getLogger(__name__).warning("The increment to version %d is not stored: %s", version, error)

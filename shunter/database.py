@@ -72,7 +72,7 @@ def template_path(library: str) -> Path:
 
 
 def keep_template(library: str, make_tables: Callable[[Path], Path]) -> None:
-    """Make the template of a library, in place of an earlier one.
+    """Make the template database of a library; replace an earlier template.
 
     Args:
         library: Name of the library's distribution.

@@ -30,7 +30,7 @@ def without_secrets(text: str) -> str:
     """Hide passwords of addresses, tokens in their queries, and the values of secret environment variables.
 
     Args:
-        text: anything.
+        text: Any text.
 
     Returns:
         The text with `***` in their places.
@@ -106,7 +106,7 @@ def has_password(address: str) -> bool:
 
 
 def keep_secret(address: str) -> None:
-    """Hide an address and its password in all later texts, although no environment variable holds them."""
+    """Register an address and its password as secrets, which `without_secrets` hides from now on."""
     found = {address} if has_password(address) else set()
     for info in _USER_INFO.findall(address):
         password = info.rstrip("@").partition(":")[2]

@@ -53,7 +53,7 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Read the environment only; the search for settings files, which do not exist, takes as long again."""
+        """Read the environment only; a search for settings files, which do not exist, would double the time."""
         return init_settings, env_settings
 
     home: Path = Field(

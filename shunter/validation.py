@@ -83,7 +83,7 @@ def clause(fault: Mapping[str, Any], model: type[BaseModel], name: str = "key") 
 
 
 def own_text(fault: Mapping[str, Any], where: str) -> str:
-    """Return the message of a check in Shunter's own models, preceded by the value if it is a single one."""
+    """Return the message of a check in Shunter's own models, preceded by the value if it is a scalar."""
     message = str(fault.get("ctx", {}).get("error") or fault["msg"]).removeprefix("Value error, ").rstrip(".")
     if not where or isinstance(fault["input"], Mapping | BaseModel):
         return message

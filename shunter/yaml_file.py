@@ -163,22 +163,22 @@ def read_yaml(path: Path, what: str, example: str, error_type: type[ShunterError
     Raises:
         ShunterError: The file cannot be read, is neither YAML nor JSON, repeats a key or has no keys.
     """
-    told = f"The {what} {path}"
+    shown_name = f"The {what} {path}"
     try:
         text = yaml_text(path)
     except OSError as error:
-        raise error_type(f"{told} cannot be read ({error.strerror}): give an existing file.") from error
+        raise error_type(f"{shown_name} cannot be read ({error.strerror}): give an existing file.") from error
     except YamlError as error:
-        raise error_type(f"{told} {error}: write one such as '{example}', one key a line.") from error
-    return parse_yaml(text, told, example, error_type)
+        raise error_type(f"{shown_name} {error}: write one such as '{example}', one key a line.") from error
+    return parse_yaml(text, shown_name, example, error_type)
 
 
-def parse_yaml(text: str, told: str, example: str, error_type: type[ShunterError] = DataError) -> dict[str, Any]:
+def parse_yaml(text: str, shown_name: str, example: str, error_type: type[ShunterError] = DataError) -> dict[str, Any]:
     """Read keys from YAML or JSON.
 
     Args:
         text: YAML or JSON text.
-        told: Name of the file, as the beginning of a sentence.
+        shown_name: Name of the file, as the beginning of a sentence.
         example: Example content, for messages.
         error_type: Kind of the error.
 
@@ -189,7 +189,7 @@ def parse_yaml(text: str, told: str, example: str, error_type: type[ShunterError
         values = load_yaml(text)
     except YamlError as error:
         remedy = error.remedy or f"write one such as '{example}', one key a line."
-        raise error_type(f"{told} {error}: {remedy}") from error
+        raise error_type(f"{shown_name} {error}: {remedy}") from error
     if not isinstance(values, dict):
-        raise error_type(f"{told} holds no keys: write for instance '{example}', one key a line.")
+        raise error_type(f"{shown_name} holds no keys: write for instance '{example}', one key a line.")
     return {str(key): value for key, value in values.items()}

@@ -84,7 +84,7 @@ class Described(Frozen):
         return schema_of({**keys, **(own or {})}, Schema, f"The schema of {self.name}")
 
     def _reader(self, keys: Mapping[str, Any], path: Path) -> TableSource:
-        return FORMATS.load(self.reader)(self.name, schema_of({**keys}, Schema, self.name), (path,))
+        return FORMATS.load(self.reader)(self.name, schema_of({**keys}, Schema, f"The schema of {self.name}"), (path,))
 
 
 def _of(column: str | Mapping[str, Any]) -> str:

@@ -67,7 +67,7 @@ def tier_lines(tree: RunTree) -> list[dict[str, Any]]:
 
 
 def _miss_text(metrics: Mapping[str, float]) -> str:
-    """Return the share of a batch's rows that was read from the file, and the largest share of a process."""
+    """Return the share of table rows read from the file, on average and of the process with the highest share."""
     share, highest = f"{metrics['tiers.miss_rate']:.1%}", metrics.get("tiers.highest_miss_rate")
     if highest is None:
         return share

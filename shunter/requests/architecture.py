@@ -90,7 +90,7 @@ class ModelRequest(Group, frozen=True, title="Model"):
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """Return the fixed settings, a loss of clicks among them; one of numbers is a property of the label."""
+        """Return the fixed settings, including a loss for clicks; a loss for numbers belongs to the label instead."""
         return self.set if self.loss is None or is_for_numbers(self.loss) else (*self.set, f"loss={self.loss}")
 
     @model_validator(mode="after")

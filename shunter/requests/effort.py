@@ -14,7 +14,7 @@ from shunter.secrets import check_is_path
 
 
 class SelectBy(StrEnum):
-    """Validation metric by which models are compared: of clicks, or of a ranking."""
+    """Validation metric of click models or of ranking models, by which models are compared."""
 
     NE = "ne"
     AUC = "auc"
@@ -83,7 +83,7 @@ def _checked_baselines(text: str | None) -> str | None:
 
 
 class Effort(Group, frozen=True, title="Advanced: training"):
-    """Longest training of one setting."""
+    """Maximum length of a training run."""
 
     max_epochs: int | None = Field(
         default=None,

@@ -23,7 +23,7 @@ def option_name(field: str) -> str:
 
 
 def title_of(name: str, _: FieldInfo | None = None) -> str:
-    """Return the title of a field in a form: the option of the command, so that both bear one name."""
+    """Return the title of a form field, which is the name of the option on the command line."""
     return option_name(name)
 
 

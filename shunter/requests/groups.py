@@ -139,7 +139,7 @@ class Request(
 
 
 def _with_further(values: Any) -> Any:
-    """Return the values with the options of the part `more` beside the others."""
+    """Return the values with the options of the nested part `more` moved to the top level."""
     if not isinstance(values, dict) or not isinstance(values.get(FURTHER), dict):
         return values
     return {**{name: value for name, value in values.items() if name != FURTHER}, **values[FURTHER]}

@@ -95,10 +95,10 @@ class JobRequest(Request, frozen=True):
     def _check_search_budget(self) -> Self:
         minutes, hours = self.search.search_minutes, self.limits.max_hours
         if minutes is not None and hours is not None and minutes > hours * 60:
-            raise ValueError(f"--search-minutes {minutes:g} is more than --max-hours {hours:g}: lower it")
+            raise ValueError(f"--search-minutes {minutes:g} is more than --max-hours {hours:g}: lower the former")
         kwh, limit = self.search.search_kwh, self.limits.max_kwh
         if kwh is not None and limit is not None and kwh > limit:
-            raise ValueError(f"--search-kwh {kwh:g} is more than --max-kwh {limit:g}: lower it")
+            raise ValueError(f"--search-kwh {kwh:g} is more than --max-kwh {limit:g}: lower the former")
         return self
 
     @model_validator(mode="after")

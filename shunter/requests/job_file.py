@@ -69,7 +69,7 @@ def read_job(path: Path, kind: type[Asked], given: Mapping[str, Any], others: tu
 
 
 def _laid_over(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options, with the file's settings (`set`) that the options do not override."""
+    """Return the given options; `set` also gets the settings of the file that the options do not override."""
     group = values.get("architecture")
     in_group = group.get("set") if isinstance(group, Mapping) else None
     of_file = values.get("set", in_group)

@@ -81,7 +81,7 @@ class SearchBudget(Group, frozen=True, title="Search"):
 
     @property
     def may_run_together(self) -> bool:
-        """Return True if only a number of trials ends the search, so that parallel trials shorten it."""
+        """Return True if only a number of trials ends the search, so that parallel trials shorten the search."""
         return self.search_minutes is None and self.search_kwh is None
 
 

@@ -1,4 +1,4 @@
-"""Options that suit only some models, exclude each other or need a partner: three tables and their check.
+"""Options that suit only some models, exclude each other or need another option: three tables and their check.
 
 The tables are plain data about options by name; the support matrix of the documentation shows them. A check that
 compares two values, such as a limit with a price, belongs to the request.
@@ -26,7 +26,7 @@ class ModelTrait(StrEnum):
 
 
 def traits_of(model: str, loss: str | None = None) -> frozenset[ModelTrait]:
-    """Return the properties of a model by its name and its loss; one that is not installed counts as a click model."""
+    """Return the properties of a model by its name and its loss; an uninstalled model counts as a click model."""
     if is_ranking(model):
         return frozenset({ModelTrait.RANKING} | (set() if is_solved(model) else {ModelTrait.STEPS}))
     traits = {ModelTrait.CLICKS, ModelTrait.STEPS}
@@ -78,7 +78,7 @@ class Need:
 
 @dataclass(frozen=True)
 class Conflict:
-    """Options that do not work all together.
+    """Options that cannot all be used together.
 
     Attributes:
         uses: Options; any proper subset of them is allowed.

@@ -21,7 +21,7 @@ from shunter.ingestion.encoding.shared_rows import shared_rows
 from shunter.ingestion.request import ingest_request
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import CheckpointBits, TrainRequest
-from shunter.retraining.shipping import keep_increment
+from shunter.retraining.shipping import store_increment
 from shunter.tracking.registry.models import register_model
 from shunter.tracking.registry.named import bytes_below, export_increment, export_model, open_model
 from shunter.tracking.runs import start_run, start_run_tree
@@ -167,7 +167,7 @@ def test_the_commands(folder: Path, rows: Path, capsys: pytest.CaptureFixture[st
 
 def test_a_night_keeps_what_changed_beside_the_whole_version(folder: Path, rows: Path) -> None:
     run_id = start_run("night", "nightly")
-    keep_increment(run_id, "shop", 2, since=1)
+    store_increment(run_id, "shop", 2, since=1)
     client = MlflowClient(tracking_uri())
     run = client.get_run(run_id)
     assert run.data.tags["increment.since"] == "shop/1"
@@ -179,5 +179,5 @@ def test_a_night_keeps_what_changed_beside_the_whole_version(folder: Path, rows:
 
 
 def test_a_night_does_not_fail_by_its_increment(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
-    keep_increment(start_run("night", "nightly"), "shop", 2, since=9)
-    assert "Version 2 is not kept as an increment too: There is no version 9 of 'shop'" in caplog.text
+    store_increment(start_run("night", "nightly"), "shop", 2, since=9)
+    assert "There is no version 9 of 'shop'" in caplog.text

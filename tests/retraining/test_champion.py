@@ -23,8 +23,8 @@ from shunter.retraining.champion import (
     Champion,
     check_same_log,
     parse_hyperparameters,
-    slowed,
     version_tags,
+    with_lower_rates,
 )
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.tracking.convention import model_params
@@ -47,7 +47,7 @@ def test_settings_are_read_back_from_a_run_as_they_were_written(options: dict) -
 
 def test_challenger_takes_smaller_steps_and_is_else_the_same() -> None:
     settings = Hyperparameters(dense_learning_rate=0.3, embedding_learning_rate=0.6, embedding_l2=0.1)
-    assert slowed(settings, 0.5) == replace(settings, dense_learning_rate=0.15, embedding_learning_rate=0.3)
+    assert with_lower_rates(settings, 0.5) == replace(settings, dense_learning_rate=0.15, embedding_learning_rate=0.3)
 
 
 def test_newest_learned_days_are_kept_and_fit_into_a_tag() -> None:

@@ -12,7 +12,7 @@ from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.sources.days import DayLog, DaysSource, open_day
 from shunter.models.registry import build_model, model_spec
 from shunter.retraining.losses import losses_of, scores_of
-from shunter.retraining.promise import carried, check_day
+from shunter.retraining.promise import check_day, promise_tags
 from shunter.tracking.registry.versions import ModelFiles, Version
 
 SOME_OF_THE_TABLES = 140 << 10  # bytes; they have 36 rows of 4,096
@@ -66,8 +66,8 @@ def test_an_entropy_is_held_too(given: tuple[ModelFiles, DayLog]) -> None:
 
 def test_without_a_promise_nothing_is_scored(given: tuple[ModelFiles, DayLog]) -> None:
     assert check_day(version({}), *given, DAY) is None
-    assert carried({}) == {}
-    assert carried({**SURE, "promise.words": "text", "other": "1"}) == SURE
+    assert promise_tags({}) == {}
+    assert promise_tags({**SURE, "promise.words": "text", "other": "1"}) == SURE
 
 
 def test_losses_are_those_of_the_scores(given: tuple[ModelFiles, DayLog], monkeypatch: pytest.MonkeyPatch) -> None:
