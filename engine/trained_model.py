@@ -146,7 +146,9 @@ def read_finished(kind: type[Found], directory: Path, job: TrainingJob[Any, Any,
         found = kind.model_validate({**read_json(path), "directory": directory})
     except ValueError as error:
         reason = " ".join(str(error).split())
-        raise CheckpointError(f"The file {path} does not describe a finished training run ({reason}).") from error
+        raise CheckpointError(
+            f"The file {path} does not describe a finished training run ({reason}): delete its folder and train again."
+        ) from error
     asked = {
         "data": (job.dataset.fingerprint, found.data_fingerprint),
         "architecture": (job.spec, found.spec),

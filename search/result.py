@@ -176,7 +176,7 @@ class Usage:
 
 
 def ranked(study: "Study", space: Space, cost: Cost | None) -> tuple[Setting, ...]:
-    """Return the settings with a result: first those within the limits, then the rest, each group from best to worst.
+    """Return the settings with a result: those within the limits, then those that exceed them, each from best to worst.
 
     Pruned trials are ranked like complete trials: a training run keeps the weights of its best epoch, so its result is
     not worse without pruning. Settings that exceed limits are sorted by their excess, the smallest first.

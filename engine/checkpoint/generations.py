@@ -124,7 +124,8 @@ class Generation:
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
-                f"The file {path} is not a checkpoint of this version of Shunter ({error})."
+                f"The file {path} is not a checkpoint of this version of Shunter ({error}): delete its folder and "
+                "train again, or resume with the version that wrote it."
             ) from error
 
     @property

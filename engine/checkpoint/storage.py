@@ -309,7 +309,9 @@ def load_weights(
             raise RuntimeError(f"they differ in {', '.join(sorted(strange))}")
     except RuntimeError as error:
         reason = " ".join(str(error).split())
-        raise CheckpointError(f"The weights in {source} belong to another model ({reason}).") from error
+        raise CheckpointError(
+            f"The weights in {source} belong to another model ({reason}): restore the model's files, or train again."
+        ) from error
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> str:

@@ -31,7 +31,7 @@ class ThisMachine:
         return group_of(placement)
 
     def executors(self, placement: Placement, count: int) -> list[Executor]:
-        """Return this process (or its group) for one training run at a time, else one separate process for each.
+        """Return one executor of this process (or its group) for a `count` of 1, else `count` separate processes.
 
         On a CPU the processes share the cores, each with at most the placement's threads; GPUs are not shared.
 

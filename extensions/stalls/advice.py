@@ -140,7 +140,7 @@ def latency_seconds(report: StallReport) -> float:
 
 
 def required_bandwidth(report: StallReport) -> float:
-    """Return the bytes per second at which a step's messages take a tolerable share of it, without latency."""
+    """Return the bytes per second at which a step's messages take a tolerable share of the step, without latency."""
     sent = sum(wire_bytes(name, size, report.devices) for name, size in report.collective_bytes.items())
     return sent / (TOLERABLE_SHARE * report.runs["S2"].seconds)
 

@@ -22,7 +22,7 @@ class Scorer:
     """Scorer of raw rows, as frames of pandas or polars with the columns of the click log.
 
     Args:
-        is_client: Whether a server has the model, so that only rows are encoded here.
+        is_client: Whether a server scores the rows, so that this class only encodes them.
     """
 
     def __init__(self, *, is_client: bool = False) -> None:
