@@ -93,7 +93,7 @@ class Shuffled:
         self._context = context
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """Return the next point to train; seeded by its number, so that an interrupted search goes on as it was."""
+        """Return the next point to train; seeded by its number, so that a resumed search proposes the same points."""
         context, number = self._context, len(self._context.study.trials)
         if not number:
             return context.space.defaults()[0]
@@ -105,7 +105,7 @@ class Shuffled:
 
 
 class Patient:
-    """Ends a search once three trials in a row were no better; proposes what the method `shuffled` does."""
+    """Ends a search after three trials in a row without a better one; proposes the points of `shuffled`."""
 
     def __init__(self, context: SearchContext) -> None:
         self._study, self._inner, self._is_over = context.study, build_method("shuffled", context), False
@@ -117,7 +117,7 @@ class Patient:
         return None if self._is_over else self._inner.ask(left)
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
-        """Hand the outcome on."""
+        """Pass the outcome to the wrapped method."""
         self._inner.tell(parameters, outcome)
 
     def _trials_without_gain(self) -> int:
