@@ -72,9 +72,9 @@ def test_the_longest_of_the_latest_runs_alike(monkeypatch: pytest.MonkeyPatch) -
     others = [past(99, status="FAILED"), past(99, data="other"), past(99, model="auto"), past(99, steps=STEPS[:2])]
     runs = [*others, past(8), past(12), past(10), past(80)]
     monkeypatch.setattr(ending, "read_runs", lambda *_, **__: runs)
-    assert foreseen() == (reserved(12), "by 3 earlier runs on this data")
+    assert foreseen() == (reserved(12), "from 3 earlier runs on this data")
     runs[-4:] = [past(7)]
-    assert foreseen() == (reserved(7), "by 1 earlier run on this data")
+    assert foreseen() == (reserved(7), "from 1 earlier run on this data")
 
 
 def test_a_slower_machine_needs_more_for_the_end_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def test_what_follows_the_last_step_of_a_training_is_part_of_the_end(
 
 def test_without_such_a_run_as_much_as_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ending, "read_runs", lambda *_, **__: [])
-    assert foreseen() == (42, "the same time as the beginning")
+    assert foreseen() == (42, "as long as the steps before training")
 
     def away(*_: Any, **__: Any) -> Any:
         raise TrackingError("away")
