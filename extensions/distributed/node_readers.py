@@ -1,7 +1,8 @@
 """Worker processes on the nodes of a Ray cluster, which copy objects and read parts of the log in a shared folder.
 
-A node takes part if it can access the same log files as this machine, and write to the same cache of data sets.
-If a node dies, another node repeats its unit, because writing the same bytes twice to the same place is harmless.
+A crew is a set of workers that process items in parallel. A node joins it if it can read the same log files as this
+machine, and write to the same cache of data sets. If a node dies, another node repeats its item, because writing the
+same bytes twice to the same file is harmless.
 """
 
 import logging

@@ -55,7 +55,7 @@ def plan_figure(report: PlanReport) -> "Figure":
         )
     axes.set_yticks(range(len(lines)), lines)
     axes.invert_yaxis()
-    axes.set_xlabel("\n".join(["milliseconds (simulated)", *_told_of_proposals(report)]))
+    axes.set_xlabel("\n".join(["milliseconds (simulated)", *_proposals_line(report)]))
     axes.set_title(
         f"{report.plan.model} on {report.plan.data}: one step of {report.plan.batch_size:,} samples, "
         f"{1e3 * report.step_seconds:.3g} ms; dark edges: the critical path"
@@ -65,7 +65,7 @@ def plan_figure(report: PlanReport) -> "Figure":
     return figure
 
 
-def _told_of_proposals(report: PlanReport) -> list[str]:
+def _proposals_line(report: PlanReport) -> list[str]:
     """Return a line on changes that would train more samples a second but alter what the model learns."""
     told = ", ".join(f"{one.name} {one.speedup:.2f} x" for one in report.proposals)
     return [f"samples per second with options that change the model: {told}"] if told else []

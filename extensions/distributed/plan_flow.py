@@ -41,8 +41,8 @@ def plan(
 
     Args:
         request: Model, data, devices and search.
-        out: File of the plan; picture and trace are written beside it. In a run of a deployment only the name of the
-            file is used, in a folder of the home.
+        out: File of the plan; picture and trace are written beside it. In a run of a Prefect deployment only the
+            file's name is used, in a folder below SHUNTER_HOME.
     """
     source = {name: value for name, value in request.source.model_dump().items() if value is not None}
     dataset = ingest(TrainRequest(**source).model_copy(update={"model": request.architecture.model}))
@@ -53,7 +53,7 @@ def plan(
     run_id = start_run(f"{spec.family} on {dataset.name}", "plan", flow_run_id=flow_run.get_id())
     with closing(run_id):
         report = search_for_plan(dataset, spec, request, profiles)
-        files = write_plan(report, _place_of(out, run_id))
+        files = write_plan(report, _plan_path(out, run_id))
         run = open_run(run_id)
         run.log_params({f"plan.{name}": value for name, value in _params(request, report).items()})
         run.log_metrics({f"plan.{name}": value for name, value in _metrics(report).items()})
@@ -85,8 +85,8 @@ def _show(report: PlanReport, run_id: str, files: list[Path]) -> None:
     show_result("plan", sentence, markdown_table(rows), run_id=run_id, files=named)
 
 
-def _place_of(out: str, run_id: str) -> Path:
-    """Return the path of a plan; a run of a deployment may write into the home only."""
+def _plan_path(out: str, run_id: str) -> Path:
+    """Return the path of the plan file; runs of a Prefect deployment may write only below SHUNTER_HOME."""
     return Settings().home / "plans" / run_id / (Path(out).name or "plan.yaml") if is_foreign_request() else Path(out)
 
 

@@ -116,7 +116,7 @@ class PlanRequest(Request, frozen=True, title="Plan"):
 
     @property
     def precision(self) -> Literal["fp32", "fp16", "bf16"]:
-        """Return the precision of messages before a choice; fp32 for `any`."""
+        """Return the requested precision of messages; fp32 for `any`, until the search chooses one."""
         return "fp32" if self.communication == "any" else self.communication
 
     @model_validator(mode="after")

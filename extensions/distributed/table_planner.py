@@ -114,7 +114,7 @@ class TablePlanner:
             return None
         plan, step = found
         division = Division(tables=tuple(plan.choices(table_names(run.dataset))), precision=plan.precision)
-        return PlannedTraining(_place(run, division), step)
+        return PlannedTraining(_target(run, division), step)
 
     def keep_step(self, run: RunContext, planned: PlannedTraining, trained: Any) -> None:
         """Store the measured time of a plan's steps beside the predicted time, in the run and for later plans.
@@ -142,7 +142,7 @@ def _fixed_width(request: TrainRequest) -> int | None:
     return spec.embedding_dim
 
 
-def _place(run: RunContext, division: Division) -> ComputeTarget:
+def _target(run: RunContext, division: Division) -> ComputeTarget:
     """Return this machine or the nodes of the cluster, with the tables divided as given."""
     if run.cluster is None:
         return ThisMachine(partial(group_of_processes, division=division))
@@ -155,7 +155,7 @@ def _given(run: RunContext, job: ClickJob, path: Path, placement: Placement) -> 
     check_fits(
         plan, [(name, s.rows, s.width) for name, s in zip(names, shapes, strict=True)], str(path), any_width=True
     )
-    kept = _kept(run, job, placement)
+    kept = _plan_path(run, job, placement)
     if not (step := _read_step(kept)):
         executed = read_executed(Settings().executed_plans)
         machine = _machine(placement, run.profiles, _nodes(run, placement))
@@ -169,9 +169,9 @@ def _given(run: RunContext, job: ClickJob, path: Path, placement: Placement) -> 
 def _searched(run: RunContext, job: ClickJob, placement: Placement) -> tuple[Plan, SimulatedStep] | None:
     """Return the best plan, or TorchRec's unless the best is faster by more than the error of two predictions.
 
-    None if there are more processes than rows, or if no plan fits into memory by our count.
+    None if there are more processes than rows, or if no plan fits into memory by Shunter's estimate.
     """
-    kept = _kept(run, job, placement)
+    kept = _plan_path(run, job, placement)
     if step := _read_step(kept):
         return read_plan(kept), step
     executed = read_executed(Settings().executed_plans)
@@ -206,7 +206,7 @@ def _machine(placement: Placement, profiles: Sequence[HardwareProfile], nodes: O
 def trains_as_simulated(
     placement: Placement, profiles: Sequence[HardwareProfile], step: SimulatedStep, nodes: OnNodes | None = None
 ) -> bool:
-    """Return True if processes had the simulated number of threads; only such steps calibrate."""
+    """Return True if processes had the simulated number of threads; only then the step calibrates predictions."""
     profile = next((one for one in profiles if one.accelerator.name == placement.accelerator), None)
     if profile is None:
         return False
@@ -216,7 +216,7 @@ def trains_as_simulated(
     return placement.node is None and step.machine == executed_on(profile, placement.processes, threads)
 
 
-def _kept(run: RunContext, job: ClickJob, placement: Placement) -> Path:
+def _plan_path(run: RunContext, job: ClickJob, placement: Placement) -> Path:
     """Return the path of a training run's plan; training runs with equal tables and batches share one plan."""
     names, shapes = table_names(run.dataset), job.spec.tables(run.dataset.features)
     fingerprint = tables_fingerprint([(name, s.rows, s.width) for name, s in zip(names, shapes, strict=True)])

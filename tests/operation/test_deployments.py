@@ -161,10 +161,10 @@ def test_a_plan_of_a_deployment_is_written_into_the_home_alone(monkeypatch: pyte
     from shunter.extensions.distributed import plan_flow
 
     monkeypatch.setenv("SHUNTER_HOME", str(tmp_path))
-    assert plan_flow._place_of("../there/plan.yaml", "run") == Path("../there/plan.yaml")
+    assert plan_flow._plan_path("../there/plan.yaml", "run") == Path("../there/plan.yaml")
     monkeypatch.setattr(plan_flow, "is_foreign_request", lambda: True)
     for asked in ("../../etc/plan.yaml", "/etc/plan.yaml", "plan.yaml", "..", ""):
-        place = plan_flow._place_of(asked, "run").resolve()
+        place = plan_flow._plan_path(asked, "run").resolve()
         assert place.is_relative_to(tmp_path / "plans"), asked
 
 

@@ -2,9 +2,8 @@
 
 Run as `python -m shunter.extensions.distributed.executors.group_trial DIR`.
 
-The steps are those of the training, in separate processes with the same loop, table division and threads, and end after
-a few steps. Compiled and uncompiled steps alternate, so that both see the same load of the machine. A process that
-hangs is ended, and then the other processes end too.
+The processes run the training's own loop, with its table division and threads, and end after a few steps. Compiled and
+uncompiled steps alternate, so that both see the same load of the machine. If a process hangs, all processes are ended.
 """
 
 import faulthandler

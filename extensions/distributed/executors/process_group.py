@@ -101,7 +101,7 @@ class ProcessGroup(Executor):
         return time_group(self._divided(job), self._sharding, self.placement.processes)
 
     def _divided(self, job: ClickJob) -> ClickJob:
-        """Return the training with the threads of one process."""
+        """Return the training with its threads divided by the number of processes."""
         threads = max(1, job.execution.threads // self.placement.processes)
         return replace(job, execution=replace(job.execution, threads=threads))
 
@@ -142,13 +142,13 @@ def group_of_processes(placement: Placement, division: Division = Division()) ->
 
 
 def machine_here(accelerator: str, processes: int) -> Machine:
-    """Return `machine_of` for an accelerator of this machine and a number of processes."""
+    """Return an accelerator of this machine as seen by the sharding planner; see `machine_of`."""
     profile = next(found for found in local_profiles() if found.accelerator.name == accelerator)
     return machine_of(profile, processes)
 
 
 def machine_of(profile: HardwareProfile, processes: int) -> Machine:
-    """Return the machine for the sharding planner: processes share a CPU's memory, and have one GPU each."""
+    """Return memory and speeds for the sharding planner: processes share a CPU's memory, or have one GPU each."""
     shared_by = processes if profile.accelerator.kind == "cpu" else 1
     return Machine(
         memory_bytes=profile.accelerator.memory_bytes // shared_by,

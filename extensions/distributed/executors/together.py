@@ -42,7 +42,7 @@ def train_together(
         folders: Checkpoint folder of each process; None for one folder that all processes share.
 
     Returns:
-        The figures, with the memory and the tiers of all processes, and the folder with the parts of the best weights.
+        The figures, with peak memory and cache counts of all processes, and the folder of the best weights' parts.
 
     Raises:
         KeyboardInterrupt: The caller ordered a stop; the state has been saved.

@@ -1,7 +1,7 @@
 """Measured exchanges between processes of this machine, by message size: collectives, and pooled rows in shared memory.
 
-The second exchange is that of multi-process training on one machine: of pooled rows and their gradients
-(`shunter.extensions.distributed.tables.shared_vectors`). Tables are sharded by table, by column or by row.
+Multi-process training on one machine exchanges pooled rows and their gradients through shared memory
+(`shunter.extensions.distributed.tables.shared_vectors`), for tables sharded by table, by column or by row.
 Run as `python -m shunter.extensions.distributed.links.collectives FOLDER` in each of the processes.
 """
 
@@ -59,7 +59,7 @@ def measure_shared_vectors(processes: int, message_bytes: Sequence[int] = SHARED
     """Time the exchange through shared memory between processes of one thread each; see `measure_collectives`.
 
     Returns:
-        One cost for each collective that the exchange replaces; empty if processes cannot share memory here.
+        One cost for each collective that the exchange replaces; empty if processes of this machine cannot share memory.
     """
     durations = _timed_in_group("shared", processes, message_bytes)
     return fitted(durations, processes, SHARED_LINK, message_bytes, SHARED_OPERATIONS) if durations else ()
@@ -163,8 +163,8 @@ def _slowest_durations(run: Callable[[], object]) -> list[float]:
 def _timed_shared(message_bytes: Sequence[int]) -> Iterator[tuple[tuple[Collective, int], list[float]]]:
     """Time the exchange through shared memory as `timed` does; yield nothing if processes cannot share memory here.
 
-    The size of a message is that of torch's collectives: a process's vectors for all samples. If gradients of partial
-    sums are gathered, it is a process's vectors for its own samples.
+    Message sizes are those of the replaced collectives. For an all-gather this is a process's vectors for its own
+    samples, else for the samples of all processes.
     """
     memory = SharedMemory.offered()
     if memory is None:
@@ -193,7 +193,7 @@ def _back(shared: SharedVectors, samples: int) -> list[float]:
 
 
 def _in_turn(count: int) -> list[int]:
-    """Return the source column of each output column: one bag of each process in turn."""
+    """Return the source column of each output column, which interleaves the bags of all processes."""
     return [
         (owner * BAGS + bag) * BAG_WIDTH + column
         for bag in range(BAGS)

@@ -156,7 +156,7 @@ class CommunicationModel(Frozen):
 
     After Sharma et al., "Stash: A Comprehensive Stall-Centric Characterization of Public Cloud VMs for Distributed Deep
     Learning", ICDCS 2023, which explains stalls by the number of layers and of gradients; the term of the all-to-all
-    is added here, for embeddings. A bucket is one collective operation of the step.
+    is added for embeddings. A bucket is one collective operation of the step, and g the number of processes.
     """
 
     bucket_seconds: float

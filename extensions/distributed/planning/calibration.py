@@ -98,7 +98,7 @@ class Calibration:
 
     @property
     def sentence(self) -> str:
-        """Sentence about the calibration; empty if nothing was learned."""
+        """Return a sentence about the calibration; empty if nothing was learned."""
         if not self.plans:
             return UNTAUGHT_TOLD if self is UNTAUGHT else ""
         wrong = "" if self.error is None else f" (mean error in cross-validation {self.error:.0%})"

@@ -7,7 +7,7 @@ table adds to its group, for each device,
     ids out, in             bytes of ids that the device sends and receives within its host
     vectors out, in         bytes of pooled rows that it sends and receives in the forward pass; their gradients go back
 
-and the same bytes for each host across hosts. A kind that reduces rows (row_wise) sends partial sums of all bags.
+and, for each host, the same bytes between hosts. A kind that reduces rows (row_wise) sends partial sums of all bags.
 Tables with frequent rows on every device are a separate group. Their other rows are sent one by one, once to each
 device that looks them up (`shunter.extensions.distributed.tables.exchanged`). The lookups of a device follow from the
 counted accesses of its rows, so that a block of frequent rows has more lookups. Seconds are multiples of 2^-44, and
@@ -221,7 +221,7 @@ class TableCosts:
                 yield from self._messages(group, device, vectors, VECTORS)
 
     def _one_by_one(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
-        """Yield the costs of a table with hot rows on every device and row exchange of the rest (OPER, ATC 2024).
+        """Yield the costs of a table with frequent rows on every device; its other rows are sent one by one (OPER).
 
         The gradients of frequent rows are all-gathered, which counts as an all-reduce with the same traffic for each
         device.

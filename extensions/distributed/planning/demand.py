@@ -92,7 +92,7 @@ class TableDemand:
     def distinct_rows(self, first: float, last: float, lookups: float) -> float:
         """Return the expected number of distinct rows from `first` up to `last` among a number of lookups of the table.
 
-        Between two points of the curve all rows are assumed to be looked up equally often.
+        Rows between two points of `in_order` are assumed to be looked up equally often.
         """
         rows, shares = self._order
         found = 0.0
@@ -127,7 +127,7 @@ class ModelDemand:
 
     Attributes:
         workload: Demand of a sample; only its dense part is used.
-        layers: Linear layers that may be divided; only simulated.
+        layers: Linear layers that a simulated plan may divide; training does not divide them.
     """
 
     family: str

@@ -9,8 +9,8 @@ A layer of I inputs and O outputs, under FlexFlow's dimensions (SOAP, MLSys 2019
     sharded              weights are sharded over all devices, which gather them for each pass (FSDP)
     hybrid_sharded       the same within each host; gradients are added up over the hosts (HSDP of DHEN)
 
-The last two kinds only save memory: they send more data than copies on every device. Except for the divided layers,
-whose total work is unchanged, every device has the samples of a data-parallel step. All figures are simulated.
+The last two kinds only save memory: they send more data than copies on every device. Every
+device computes the undivided layers for its own samples. All figures are simulated.
 """
 
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ def traffic_of(splits: Sequence[SplitLayer], samples: float, per_host: int, host
     return Traffic(messages, within, across)
 
 
-def held_share(kind: SplitKind, per_host: int, hosts: int) -> float:
+def weights_share(kind: SplitKind, per_host: int, hosts: int) -> float:
     """Return the share of a divided layer's weights on each device."""
     return 1 / (per_host if kind in WITHIN_HOST else per_host * hosts)
 

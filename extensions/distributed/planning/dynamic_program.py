@@ -2,9 +2,10 @@
 
 A state is the vector of sums over the tables so far. The next table extends each state by each of its options, and
 equal states are merged (Bellman, 1957; Alpa, OSDI 2022, plans the stages of a model in the same way). A state is
-dropped if it does not fit, or if its lower bound is above the step of a known plan. For the bound, each further table
-adds the least of its options to each sum, and `shunter.extensions.distributed.planning.relaxation` bounds the step of
-these sums. The final states are simulated, and the best of them is optimal.
+dropped if its tables do not fit into memory, or if its lower bound is above the step of a known plan. For the bound,
+each further table adds the least of its options to each sum, and
+`shunter.extensions.distributed.planning.relaxation` bounds the step of these sums. The final states are simulated, and
+the best of them is optimal.
 
 If there are too many states, dominated states are dropped too. The bound stays valid, because it grows with every sum.
 The simulated step may not grow, because queues can change their order. The result is then a plan with a lower bound on

@@ -1,15 +1,15 @@
 """Optimal plan by a mixed integer program, which also gives a lower bound on all plans.
 
     minimise  end of the step
-    x[t, o]   whether table t has option o; one of each table
+    x[t, o]   whether table t has option o; exactly one option per table
     z[g]      whether group g has a table:            sum over o in g of x[t, o] <= z[g]
-    d[j]      seconds of task j:                      d[j] >= start[j] z[g] + sum of x[t, o] * what they add
+    d[j]      seconds of task j:                      d[j] >= start[j] z[g] + sum of x[t, o] * seconds of o
     e[j]      end of task j:                          e[j] >= e[i] + d[j]           for each i that it waits for
               one task at a time on a device or link: e[j] >= e[i] + sum of d[k]    over all k on it between i and j
 
-and the memory of each device. The program omits the first-ready order of the queues. Its optimum is therefore a lower
-bound on the simulated step of every plan, and the simulated step of its plan is an upper bound. Alpa (OSDI 2022,
-section 4) chooses the parallel form of each operator by such a program.
+The memory of each device is limited too. The program omits the first-ready order of the queues. Its optimum is
+therefore a lower bound on the simulated step of every plan, and the simulated step of its plan is an upper bound. Alpa
+(OSDI 2022, section 4) chooses the parallel form of each operator by such a program.
 """
 
 from collections.abc import Iterable, Sequence
@@ -99,7 +99,7 @@ def solve(model: StepModel, options: Sequence[Sequence[Choice]], most_seconds: f
     _link_groups(model, options, columns, rows)
     _bound_seconds(model, columns, added, rows)
     _order_tasks(model.graph, columns, rows)
-    _hold_memory(model, columns, added, rows)
+    _limit_memory(model, columns, added, rows)
     choose, integers = _Rows(), np.zeros(columns.count)
     for table, several in enumerate(options):
         choose.add((columns.option[table, option], 1.0) for option in range(len(several)))
@@ -177,7 +177,7 @@ def _order_tasks(graph: TaskGraph, columns: _Columns, rows: _Rows) -> None:
         rows.add([*terms, *alone, *begun, (columns.end(number), -1.0)])
 
 
-def _hold_memory(
+def _limit_memory(
     model: StepModel, columns: _Columns, added: Sequence[Sequence[tuple[int, float]]], rows: _Rows
 ) -> None:
     """Add the memory limits of the devices, for tables and for sent and received data."""

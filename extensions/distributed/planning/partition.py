@@ -15,7 +15,7 @@ def greedy(loads: Sequence[float], sizes: Sequence[float], room: Sequence[float]
     Args:
         loads: Seconds of each table.
         sizes: Bytes of each table.
-        room: Bytes of each device.
+        room: Bytes of free memory of each device.
     """
     return earliest_end([[load] * len(room) for load in loads], sizes, room)
 
@@ -66,7 +66,7 @@ def earliest_end(loads: Sequence[Sequence[float]], sizes: Sequence[float], room:
     Args:
         loads: Seconds of each table on each device.
         sizes: Bytes of each table.
-        room: Bytes of each device.
+        room: Bytes of free memory of each device.
     """
     ends, left = [0.0] * len(room), list(room)
     found = [0] * len(loads)

@@ -2,8 +2,8 @@
 
     messages in fp16    half the bytes of rows and gradients; the time of the conversion is not counted
     a larger batch      for each device: more samples share the constant time of a step
-    towers              one on each host (`shunter.extensions.distributed.planning.tower_step`), in place of a flat dlrm
-    or dcnv2
+    towers              one on each host (`shunter.extensions.distributed.planning.tower_step`), in place of a dlrm
+    or dcnv2 without towers
 
 All proposals change the trained model by an unknown amount. They are therefore reported beside every plan, and used
 only if the request allows them.
@@ -53,7 +53,7 @@ def find_plan(
 
     Raises:
         RequestError: The model, an accelerator or the machine file cannot be used, or there are more devices than rows.
-        InfeasibleError: The tables fit nowhere, or the best plan breaks a limit.
+        InfeasibleError: The tables do not fit into memory, or the best plan breaks a limit.
     """
     memory = None if request.max_device_gib is None else int(request.max_device_gib * GIB)
     machine = machine_of(request.place, profiles).with_memory(memory)
@@ -75,11 +75,11 @@ def explored_plan(
         machine: Devices and links.
         request: Request of the plan.
         executed: Executed plans.
-        towers: Demand of a sample on the layers of the same model with a tower on each host; None without such a model.
+        towers: Work of a sample in the layers of the same model with a tower on each host; None if there is none.
 
     Raises:
         RequestError: There are more devices than rows.
-        InfeasibleError: The tables fit nowhere, or the best plan breaks a limit.
+        InfeasibleError: The tables do not fit into memory, or the best plan breaks a limit.
     """
     given = request.model_copy(update={**UNLIMITED, **({"communication": "fp32"} if _any(request) else {})})
     report = search_plan(demand, machine, given, executed)
@@ -96,7 +96,7 @@ def explored_plan(
     if taken:
         other = search_plan(demand, machine, changed, executed)
         if _rate(other) > _rate(report):
-            report, given = _told(other, taken), changed
+            report, given = _with_proposals(other, taken), changed
             proposals = _proposals(demand, machine, given, executed, report, most_batch=request.most_batch_size)
     if towers is not None and machine.hosts > 1:
         other = _with_towers(demand, machine, given, towers, report)
@@ -111,7 +111,7 @@ def explored_plan(
                 quality=f"another model, and {NOT_MEASURED}: train both",
             )
             if request.allow_towers and gain.speedup > 1:
-                report, proposals = _told(other, [gain]), ()
+                report, proposals = _with_proposals(other, [gain]), ()
             else:
                 proposals = (*proposals, gain)
     check_limits(report.totals, request)
@@ -126,7 +126,7 @@ def _rate(report: PlanReport) -> float:
     return report.plan.batch_size / report.step_seconds
 
 
-def _told(report: PlanReport, taken: Sequence[Proposal]) -> PlanReport:
+def _with_proposals(report: PlanReport, taken: Sequence[Proposal]) -> PlanReport:
     """Return the report, with the applied proposals added to the sources of its figures."""
     told = [f"Taken: {one.name} ({one.quality})." for one in taken]
     return report.model_copy(update={"told": " ".join([report.told, *told])})

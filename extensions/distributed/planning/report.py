@@ -89,7 +89,7 @@ class PlanReport(Frozen):
         step_seconds: Simulated step time.
         bound_seconds: Lower bound of the step time of all plans in the search space.
         rivals: Simulated step time of the plans that the search began from, by name.
-        not_fitting: Number of simulated plans that do not fit into memory.
+        not_fitting: Names of the initial plans that do not fit into memory.
         tables: Placement of each table, with the reason.
         busy_seconds: Time that each device and link is busy in a step.
         critical_path: Tasks that determine the step time, in order, with their seconds.
@@ -99,7 +99,7 @@ class PlanReport(Frozen):
         search_seconds: Duration of the search.
         is_optimal: Whether it is proven that no plan in the search space is faster.
         proof: Method of the proof.
-        totals: Totals of a whole training job.
+        totals: Time, energy and cost of a whole training job.
         proposals: Changes that make training faster but change the trained model.
         run_id: MLflow run of the search; None if the plan was not requested by the flow.
         step: Tasks of the step, from which the planner learns once the plan has been executed.
@@ -151,7 +151,7 @@ def search_plan(
         unequal = step_model(demand, machine, request, executed, samples)
         begin = {**begin, "found for equal parts": found.choices}
         unequal, other = _searched(unequal, space, request.seed, seconds, begin)
-        told = _told_of_parts(found, other)
+        told = _parts_sentence(found, other)
         if other.step_seconds < found.step_seconds:
             # Rivals stay as they can be trained, in equal parts.
             model, found = unequal, replace(other, beginnings={**found.beginnings, "equal parts": found.step_seconds})
@@ -199,7 +199,7 @@ def more_surely(found: Found, rival: Sequence[Choice], error: float | None) -> t
     return kept, told
 
 
-def _told_of_parts(equal: Found, unequal: Found) -> str:
+def _parts_sentence(equal: Found, unequal: Found) -> str:
     """Return a sentence on the effect of unequal parts of the batch."""
     change = unequal.step_seconds / equal.step_seconds - 1
     taken = "are planned, but shunter train does not support them" if change < 0 else "are not worth it"
@@ -338,7 +338,7 @@ def _report(
 
 
 def _tables(model: StepModel, simulated: SimulatedPlan, plan: Plan, space: Space | None) -> tuple[TableReport, ...]:
-    """Return the report of each table, with its best alternative placement of each kind while other tables stay."""
+    """Return the report of each table, with its best placement of each other kind if all other tables stay."""
     from shunter.extensions.distributed.planning.options import options_of
 
     made, here = [], simulated.step_seconds

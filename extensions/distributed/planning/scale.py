@@ -133,8 +133,8 @@ class ScalePoint(Frozen):
     """Point of the curves: one number of hosts.
 
     Attributes:
-        step_seconds: Simulated step of each way. `searched` is absent if it was not requested, `towers` on one host or
-            without such a model.
+        step_seconds: Simulated step of each way. `searched` is absent if not requested; `towers` is absent on one
+            host, or for a model without towers.
         exchange_share: Share of the flat step that the exchange of vectors takes.
         crossing_bytes: Bytes that a device sends to other hosts in a step, of the vectors, flat and compressed.
     """
@@ -172,7 +172,7 @@ class ScaleReport(Frozen):
     told: str
 
     def efficiency(self, point: ScalePoint, way: str) -> float:
-        """Return the samples per second per device, relative to the fewest hosts, where towers count as flat."""
+        """Return a way's speed per device relative to the fewest hosts; a way absent there is compared to `flat`."""
         first = self.points[0].step_seconds
         return first.get(way, first["flat"]) / point.step_seconds[way]
 
@@ -193,13 +193,13 @@ def scale(
 
     Args:
         demand: The model.
-        place: Accelerator, devices of a host and network.
+        place: Accelerator, number of devices per host, and network.
         profiles: Profiles of this machine.
         hosts: Numbers of hosts, ascending.
         batch_per_device: Samples of each device in a step.
         compression: Factor by which towers compress their vectors.
         precision: Precision of the dense layers, and of the messages with their weights and gradients.
-        with_towers: Function that returns the demand of a sample on the layers of such a model with a number of towers.
+        with_towers: Function from a number of towers to the work of a sample in the layers of such a model.
         most_searched: Most hosts for which plans of the tables are searched.
 
     Raises:

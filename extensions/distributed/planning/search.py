@@ -118,7 +118,7 @@ class Search:
             clock: Clock of the search.
 
         Raises:
-            InfeasibleError: The tables fit nowhere; the message gives the least sufficient memory.
+            InfeasibleError: The tables do not fit into memory; the message gives the least sufficient memory.
         """
         self._check_memory()
         begun = clock()

@@ -54,7 +54,7 @@ def search_with_layers(
         on each device; the bound holds for all divisions of layers.
 
     Raises:
-        InfeasibleError: Tables and layers fit nowhere.
+        InfeasibleError: Tables and layers do not fit into memory.
     """
     costs = model.costs
     first = model.with_layers(split_layers(model, by_hand(costs.demand, model.machine)))

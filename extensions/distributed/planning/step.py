@@ -1,4 +1,4 @@
-"""Training step under a plan as a graph of tasks, whose seconds follow from the sums of `planner.parallel.costs`.
+"""Training step under a plan as a graph of tasks, whose seconds follow from the costs of its tables (`costs`).
 
     ids       each group sends the ids of all samples to the owners of their rows
     lookup    each device looks up its rows                                          one kernel for a group
@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from shunter.extensions.distributed.planning.calibration import UNCALIBRATED, Amounts, Calibration, Term
 from shunter.extensions.distributed.planning.costs import GROUP_OPERATORS, ONE_BY_ONE_OPERATORS, Group, TableCosts
-from shunter.extensions.distributed.planning.dense_split import WITHIN_HOST, SplitLayer, held_share, traffic_of
+from shunter.extensions.distributed.planning.dense_split import WITHIN_HOST, SplitLayer, traffic_of, weights_share
 from shunter.extensions.distributed.planning.device_costs import dense_seconds
 from shunter.extensions.distributed.planning.simulate import (
     NO_RESOURCE,
@@ -325,7 +325,8 @@ class StepModel:
         """Return the bytes of tables, layers and exchanged vectors on each device."""
         layout, demand = self.layout, self.costs.demand
         absent = [
-            one.layer.parameter_bytes * (1 - held_share(one.kind, layout.per_host, layout.hosts)) for one in self.layers
+            one.layer.parameter_bytes * (1 - weights_share(one.kind, layout.per_host, layout.hosts))
+            for one in self.layers
         ]
         held = self.dense_memory - 4 * sum(absent)
         activations = [samples * demand.workload.activation_bytes_per_sample for samples in self.costs.samples]

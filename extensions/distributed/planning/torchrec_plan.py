@@ -20,7 +20,7 @@ from shunter.extensions.distributed.training.plan import FEWEST_COLUMNS, MILLISE
 
 
 def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] | None:
-    """Return TorchRec's plan for the tables of a model on a machine; None if its planner is absent or finds none."""
+    """Return TorchRec's plan for the tables of a model on a machine; None if not installed, or if no plan fits."""
     if find_spec("torchrec") is None:
         return None
     from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
@@ -76,7 +76,7 @@ def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] 
 
 
 def _choices(plan: Any, tables: int, per_host: int) -> list[Choice]:
-    """Return the choices of a plan with one module."""
+    """Return the placement of each table in TorchRec's plan of one module."""
     (module,) = plan.values()
     return [_choice(module[table_name(table)], per_host) for table in range(tables)]
 

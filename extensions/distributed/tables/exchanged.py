@@ -57,8 +57,8 @@ class ExchangedTable:
 
 
 @dataclass(frozen=True)
-class _Asked:
-    """Rows of a lookup, kept for the update.
+class _FetchedRows:
+    """Rows that a lookup has fetched, stored until they are updated.
 
     Attributes:
         rows: `[distinct rows, width]`, the frequent rows first, then owner by owner; gradients accumulate here.
@@ -114,11 +114,11 @@ class RowExchange:
         shifts = self._shifts(pieces)
         self._shift = Constant([shifts[one][piece] for one in table_of for piece in range(pieces)])
         self._first_piece = Constant([bag * pieces for bag in range(self._bags)])
-        self._asked: _Asked | None = None
+        self._asked: _FetchedRows | None = None
         self.traffic = RowTraffic()
 
     def _shifts(self, pieces: int) -> list[list[int]]:
-        """Return the offset from row to global row number for each piece of each table, its copies first."""
+        """Return for each table the offsets to global row numbers, of its replicated rows and of each block."""
         copied, used = 0, [0] * self._count
         found = []
         for table in self.tables:
@@ -175,7 +175,7 @@ class RowExchange:
         place[distinct] = torch.arange(len(distinct), device=numbers.device)
         return distinct, place[numbers]
 
-    def _fetch(self, distinct: Tensor) -> _Asked:
+    def _fetch(self, distinct: Tensor) -> _FetchedRows:
         """Fetch embedding rows from their owners, given ascending row numbers through all tables."""
         edges = torch.searchsorted(distinct, self._edges.on(distinct.device))
         counts = self._gathered(edges.diff())
@@ -192,7 +192,7 @@ class RowExchange:
         self.traffic.rows += sum(asked_of)
         self.traffic.sent_bytes += others.nbytes + sum(asked_by) * self.width * self._own.weight.element_size()
         rows = torch.cat([self._copies.weight.index_select(0, frequent), *parts])
-        return _Asked(rows, frequent, counts, own, served)
+        return _FetchedRows(rows, frequent, counts, own, served)
 
     def _gathered(self, counts: Tensor) -> list[list[int]]:
         """Gather the row counts of all processes."""

@@ -102,7 +102,7 @@ class Division:
 
 
 class ShardedEmbeddings(EmbeddingTables):
-    """Divided tables with the interface of every embedding kernel: TorchRec's tables, and tables with row exchange.
+    """Divided tables with the interface of undivided ones: TorchRec's tables, and tables with row exchange.
 
     Every process of the default group must build and call it at the same time, with batches of equal size. The gradient
     of the loss is averaged over the processes. The module has no `weight` and `adagrad_sum`; `shards` returns the

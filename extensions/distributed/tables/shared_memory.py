@@ -40,7 +40,7 @@ class SharedMemory:
         if not hasattr(os, "memfd_create") or dist.get_backend() != "gloo":
             return None
         places: list[tuple[str, ...] | None] = [None] * dist.get_world_size()
-        dist.all_gather_object(places, _place())
+        dist.all_gather_object(places, _memory_identity())
         if places[0] is None or any(place != places[0] for place in places):
             return None
         try:
@@ -94,7 +94,7 @@ class SharedMemory:
         self._pieces, self._turn = pieces, 0
 
 
-def _place() -> tuple[str, ...] | None:
+def _memory_identity() -> tuple[str, ...] | None:
     """Return an identity shared by processes that can see each other's memory; None if it is unknown."""
     with suppress(OSError):
         return _HERE[0].read_text(), str(_HERE[1].readlink())

@@ -30,7 +30,7 @@ class CompiledSharedStep:
     """Training step of this process on its share of a full batch, equal to the uncompiled step up to rounding.
 
     Args:
-        model: Model in training mode, on the processor, whose layers keep nothing but weights.
+        model: Model in training mode, on the CPU, whose layers have no state but weights.
         optimizer: Optimiser of its layers.
         execution: Precision, and the batch size of all processes.
     """
@@ -45,7 +45,7 @@ class CompiledSharedStep:
         self._compiled = torch.compile(self._joint(execution.precision), dynamic=False, fullgraph=True, **alone)
 
     def suits(self, batch: BatchShare) -> bool:
-        """Return True if the batch is full, which is equal in every process."""
+        """Return True if the batch of all processes is full; every process gets the same answer."""
         return batch.samples_of_all == self._batch_size and self._model.layers.training
 
     def __call__(self, batch: BatchShare, weights: Tensor | None, between: Callable[[], None]) -> Tensor:

@@ -49,7 +49,7 @@ class Choices:
         return list(found.values())
 
     def totals(self, placement: Placement) -> dict[str | None, float]:
-        """Return the predicted time of the whole job on each node, the placement's included; infinite if unknown."""
+        """Return the predicted seconds of the whole job on each node; infinite if unknown."""
         there = placement.model_copy(update={"processes": 1})
         own = next((one.total for one in self.all if one.placement == there), math.inf)
         return {one.placement.node: one.total for one in self.alike(placement)} | {placement.node: own}

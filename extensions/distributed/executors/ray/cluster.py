@@ -45,7 +45,7 @@ def open_cluster(address: str, resource: str | None = None) -> Iterator["Cluster
 
     Args:
         address: `host:port`, `ray://host:port`, or `auto` for the cluster that this machine is part of.
-        resource: only nodes that were started with this resource (`ray start --resources`).
+        resource: Only nodes that were started with this resource are used (`ray start --resources`).
 
     Raises:
         HardwareError: no cluster answers, or none of its nodes has the resource.
@@ -62,7 +62,7 @@ class Cluster:
     disk is needed.
 
     Args:
-        nodes: Nodes in the order of preference without other information.
+        nodes: Nodes, in the order of preference if no prediction ranks them.
 
     Attributes:
         ledger: Energy used by the nodes.
@@ -81,12 +81,11 @@ class Cluster:
     def profiles(self, processes: int = 1) -> list[HardwareProfile]:
         """Return the profiles of all nodes' accelerators; nodes that share a machine are measured one after another.
 
-        A processor counts with the cores that Ray may allocate.
+        The profile of a CPU covers only the cores that Ray may allocate.
 
         Args:
-            processes: Processes of a training run; for several, the profiles contain the collectives between nodes,
-                measured once
-                a day.
+            processes: Processes of a training run; for several, the profiles contain the cost of collectives between
+                nodes, measured once a day.
 
         Raises:
             HardwareError: a device cannot be measured.
@@ -135,7 +134,7 @@ class Cluster:
         may_begin_elsewhere: bool = False,
         memory_bytes: int = 0,
     ) -> None:
-        """Set the alternatives if a training run's node dies or a better node becomes free; see `Choices`."""
+        """Set the placements to use if a training run's node dies or a better node becomes free; see `Choices`."""
         self._choices = Choices(
             slots=self.slots,
             all=tuple(one for one in choices if one.placement.node in self.nodes),
@@ -311,7 +310,7 @@ class Cluster:
         return placement.model_copy(update={"accelerator": f"{same.name}@{node.name}"})
 
     def _bring(self, dataset: Dataset, node: ClusterNode) -> None:
-        """Send the data to a node, unless it has the same path or an earlier copy.
+        """Send the data to a node, unless the node can read its path or has a copy from an earlier run.
 
         Raises:
             NodeLostError: the node does not take the data.
@@ -349,13 +348,13 @@ def _nothing() -> None:
 
 
 def _are_a_group(task: Task, slots: Sequence[WorkerSlot]) -> bool:
-    """Return True if several processes train, or trained before: only a group can read the state of a group."""
+    """Return True for several processes, or a checkpoint of several: only a process group can read it."""
     begun_by_many = task.checkpointing is not None and holds_sharded_checkpoint(task.checkpointing.directory)
     return len(slots) > 1 or begun_by_many
 
 
 def _offered(profile: HardwareProfile, node: ClusterNode) -> HardwareProfile:
-    """Return a node's profile under its name in the cluster, with the cores that Ray offers."""
+    """Return a node's profile, named `accelerator@node` and limited to the cores that Ray offers."""
     accelerator = profile.accelerator.model_copy(update={"name": f"{profile.accelerator.name}@{node.name}"})
     named = profile.model_copy(update={"accelerator": accelerator})
     cores = int(node.resources.get("CPU", 0.0))

@@ -232,7 +232,7 @@ class GroupTrainer(NodeTrainer):
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
-        """Yield a folder shared by the group's processes of this node; the first of their ranks removes it."""
+        """Yield a folder shared by the group's processes of this node; the lowest rank removes it."""
         member = self._member
         keeper = member.keepers[member.rank]
         folder = Path(tempfile.gettempdir()) / f"shunter-{member.name}-{keeper}"
@@ -311,7 +311,7 @@ def _there(dataset: Dataset) -> Dataset:
 
 
 def _agreed_sharding(member: Membership, job: ClickJob, division: Division) -> Sharding:
-    """Return the sharding constraints by the first process's measurements, broadcast to all processes."""
+    """Return sharding constraints from the first process's measurements, broadcast to all processes."""
     agreed: list[Any] = [None]
     if member.rank == 0:
         sharing = member.keepers.count(0)

@@ -57,7 +57,7 @@ PROCESSES = ("processes", "--processes")
 
 
 def spread(
-    placement: Placement, count: int, nodes: Mapping[str, ClusterNode], asked: tuple[str, str] = TRIALS
+    placement: Placement, count: int, nodes: Mapping[str, ClusterNode], counted: tuple[str, str] = TRIALS
 ) -> list[tuple[Placement, int]]:
     """Return the placement of each of `count` parallel training runs, and how many share its node's processor.
 
@@ -68,7 +68,7 @@ def spread(
         placement: the chosen placement, which comes first.
         count: number of training runs.
         nodes: Nodes of the cluster, by name.
-        asked: Plural noun and option for messages: trials, or the processes of one training run.
+        counted: Plural noun for the training runs and option that sets their number, for the error message.
 
     Raises:
         RequestError: there are fewer GPUs of that model than training runs.
@@ -84,8 +84,8 @@ def spread(
     alike.sort(key=lambda name: name != placement.accelerator)
     if placement.device != "cpu" and count > len(alike):
         raise RequestError(
-            f"Each of the {count} {asked[0]} needs a GPU, but the cluster has only {len(alike)} of the "
-            f"model {model}: lower {asked[1]} to {len(alike)}."
+            f"Each of the {count} {counted[0]} needs a GPU, but the cluster has only {len(alike)} of the "
+            f"model {model}: lower {counted[1]} to {len(alike)}."
         )
     shared_by = -(-count // len(alike))
     threads = max(1, placement.threads // shared_by)
@@ -97,7 +97,7 @@ def spread(
 
 
 class _Sender(Protocol):
-    """Cluster as seen by an executor."""
+    """Protocol of the cluster that sends the training runs of an executor."""
 
     nodes: dict[str, ClusterNode]
 

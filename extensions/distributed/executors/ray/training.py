@@ -187,7 +187,7 @@ class _Channel:
             self._actors[0].order.remote(order)
 
     def _ask(self) -> list[tuple[int, Message]]:
-        """Return the messages of each process with its rank; only the first process is waited for."""
+        """Return new messages with the rank of their process; wait only for messages of the first process."""
         import ray
         from ray.exceptions import GetTimeoutError
 
