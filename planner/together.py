@@ -82,8 +82,8 @@ def trainings_at_a_time(
     best = min(kept, key=lambda one: _score(one, weights))
     if best.count > 1 and _score(best, weights) > (1 - LEAST_GAIN) * _score(alone, weights):
         best = alone
-    among = ", ".join(f"{one.count}: {_words(one)}" for one in tried)
-    return Advice(best, tried, f"{best.count} of {trainings} training runs at a time, as predicted ({among}).")
+    among = ", ".join(f"{_words(one)} with {one.count} at a time" for one in tried)
+    return Advice(best, tried, f"{trainings} training runs, {best.count} at a time. Predicted: {among}.")
 
 
 def trials_at_a_time(decision: Decision, cores: int, seconds: float) -> Advice:
