@@ -161,7 +161,7 @@ def deployed_flows() -> list[Flow[..., Any]]:
 
 
 def _with_whole_paths(parameters: dict[str, Any], former: Path) -> dict[str, Any]:
-    """Return stored parameters of a nightly run with absolute paths, because runs once had another folder."""
+    """Return stored parameters of a nightly run with absolute paths, because earlier versions ran in another folder."""
     request = flat_options(parameters.get("request", {}))
     given = {name: request[name] for name in PATHS_OF_NIGHTS if request.get(name)}
     whole = {name: whole_path(path, former) for name, path in given.items()}

@@ -119,7 +119,7 @@ def _shorten(form: Schema, definitions: Schema) -> None:
 
 
 def _require_filled(form: Schema, definitions: Schema) -> None:
-    """Require the fields that have a default value; Prefect then marks the empty fields as optional."""
+    """Make fields with a default value required, so that the UI shows only fields without one as optional."""
     form["required"] = [name for name, field in form["properties"].items() if _is_filled(field, definitions)]
 
 

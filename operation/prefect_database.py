@@ -1,4 +1,4 @@
-"""Database of Prefect's server: SQLite in the home, or a PostgreSQL database that `shunter up` was given."""
+"""Database of Prefect's server: SQLite in SHUNTER_HOME, or a PostgreSQL database that `shunter up` was given."""
 
 import asyncio
 import json
@@ -36,18 +36,18 @@ class UnreachableDatabaseError(ShunterError):
         )
 
 
-def resolve_database(asked: str | None) -> str | None:
+def resolve_database(requested: str | None) -> str | None:
     """Return the address of Prefect's PostgreSQL database, as requested now or at the last start; None for SQLite.
 
     Args:
-        asked: Address of a database, `sqlite`, or None for the database of the last start.
+        requested: Address of a database, `sqlite`, or None for the database of the last start.
 
     Raises:
         RequestError: The address is not a PostgreSQL address.
         UnreachableDatabaseError: The database accepts no connection.
     """
     path = Settings().services_directory / "prefect-database"
-    address = asked or read_or_quarantine(path, lambda text: str(json_object(text)["address"])) or SQLITE
+    address = requested or read_or_quarantine(path, lambda text: str(json_object(text)["address"])) or SQLITE
     keep_secret(address)
     if address != SQLITE:
         scheme = next((scheme for scheme in _SCHEMES if address.startswith(scheme)), None)
@@ -56,7 +56,7 @@ def resolve_database(asked: str | None) -> str | None:
             raise RequestError(f"--prefect-database is {shown!r}: give {_SCHEMES[0]}HOST/NAME, or {SQLITE}.")
         address = f"{_SCHEMES[0]}{address.removeprefix(scheme)}"
         asyncio.run(_check(address))
-    if asked is not None:
+    if requested is not None:
         write_checked(path, json.dumps({"address": address}))  # the folder is accessible to its owner only
     return None if address == SQLITE else address
 

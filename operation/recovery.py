@@ -1,4 +1,7 @@
-"""Stopping and resuming of flow runs whose worker was lost or is about to be stopped."""
+"""Stopping and resuming of flow runs whose worker was lost or is about to be stopped.
+
+A home is a folder SHUNTER_HOME; each home has at most one worker.
+"""
 
 import os
 import signal

@@ -33,7 +33,7 @@ def prefect_service(port: int, database: str | None = None) -> Service:
 
     Args:
         port: Port of the server and the UI.
-        database: Address of a PostgreSQL database; None for SQLite in the home.
+        database: Address of a PostgreSQL database; None for SQLite in SHUNTER_HOME.
 
     Raises:
         RequestError: Other machines could reach the server, but no password is set for them.
@@ -120,7 +120,7 @@ def worker_service(prefect_url: str, port: int) -> Service:
 
 
 def worker_name() -> str:
-    """Return the name of this home's worker on this machine, by which its runs are recognised.
+    """Return the name of the worker of SHUNTER_HOME on this machine, by which its runs are recognised.
 
     The last part of the name stays the same after a restart, even of a container under another host name.
     """
@@ -146,7 +146,7 @@ def check_prefect(where: Exposure) -> None:
 
 
 def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
-    """Return options and variables for MLflow's basic auth if `SHUNTER_MLFLOW_BASIC_AUTH`, otherwise for its pages.
+    """Return options and variables for MLflow's basic auth if SHUNTER_MLFLOW_BASIC_AUTH is set, else `training_pages`.
 
     Raises:
         RequestError: Other machines could reach MLflow without a password, or a package or variable of basic auth is
@@ -171,7 +171,7 @@ def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def training_pages() -> tuple[str, ...]:
-    """Return the options by which MLflow's pages show training runs first; empty if Shunter's installation is older."""
+    """Return the options by which MLflow's pages show training runs first; empty if they are not installed."""
     return ("--app-name", APP) if entry_points(group="mlflow.app", name=APP) else ()
 
 

@@ -350,8 +350,8 @@ def _table_notes(job: _Job, features: Features, candidates: Sequence[Candidate])
     notes = half_table_notes(job.spec, features)
     if not _has_files(candidates):
         return notes
-    was_asked = job.request.placement.embedding_memory is not None
-    return TABLES_IN_FILES.load("embedding_memory_notes")(job.workload, candidates, was_asked=was_asked) + notes
+    was_requested = job.request.placement.embedding_memory is not None
+    return TABLES_IN_FILES.load("embedding_memory_notes")(job.workload, candidates, was_requested=was_requested) + notes
 
 
 def _may_run_trials_together(request: JobRequest) -> bool:

@@ -30,8 +30,8 @@ class CheckpointRows:
     """Rows of the tables in the next checkpoint; a `shunter.engine.checkpoint.changed_rows.CheckpointRows`.
 
     Attributes:
-        contents: Selection of the rows of each range.
-        bits: Bits of a number.
+        contents: For each range of rows, whether all rows are stored, or those touched since which checkpoint.
+        bits: Bits per number in the stored rows.
         left_out: Initialisation rule of rows that were never looked up and are left out; empty if no row is
             left out.
         pieces: Values of the rows at the checkpoint, with the number of their range, made on demand. If the tables are
@@ -92,7 +92,7 @@ class ChangingTables:
 
     @property
     def history(self) -> History:
-        """Stored shares of each range since its last full checkpoint, which are the input of the policy."""
+        """Share of rows in each checkpoint since the last full one, for each range of rows; input of the policy."""
         return self._intervals.history
 
     def note(self, values: Tensor, offsets: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ class ChangingTables:
             self._snapshot.close()
 
     def undo(self) -> None:
-        """Return the rows of the last `next_rows` to the rows to store, because they were not written.
+        """Mark the rows of the last `next_rows` as still to be stored, because they were not written.
 
         No training step may run meanwhile.
         """
@@ -157,7 +157,7 @@ class ChangingTables:
                     yield number, one
 
     def put_best(self, directory: Path, parts: Sequence[Part]) -> None:
-        """Load the parts of the best weights into the tables; nothing is recorded."""
+        """Load the parts of the best weights into the tables, without recording rows as touched."""
         if any(part.left_out for part in parts):
             self._tables.draw_again()
         shards = list(self._tables.initialised_shards())

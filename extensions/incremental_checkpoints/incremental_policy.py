@@ -1,17 +1,16 @@
 """Policies for the rows of the next checkpoint: all, or those touched since the last full or the last checkpoint.
 
     full            all rows each time
-    one-shot        all rows once, then those touched since: two parts are enough to restore, and each grows
-    consecutive     all rows once, then those touched since the last: small parts, and a restore needs all
+    one-shot        all rows once, then those touched since then: two parts are enough to restore, and each grows
+    consecutive     all rows once, then those touched since the last checkpoint: parts are small, a restore needs all
     intermittent    one-shot, and all rows again as soon as a full checkpoint is expected to cost less
     auto            consecutive, separately for each of several ranges of rows; full ranges are written in turn
 
 The first four policies are those of Check-N-Run (Eisenman et al., NSDI 2022). `auto` writes fewer bytes than these, and
 stores hardly more than 1.5 x the bytes of a full checkpoint, however long the training run. As soon as all ranges
 together would exceed that, the range whose parts have grown most is written in full and its older files are removed. So
-no later
-checkpoint is full. Log-structured file systems clean segments in the same way (Rosenblum and
-Ousterhout, SOSP 1991).
+no later checkpoint is full. Log-structured file systems clean segments in the same way (Rosenblum and Ousterhout, SOSP
+1991).
 
 Where intervals touch the same rows repeatedly, a part since the last full checkpoint costs hardly more than a part
 since the last checkpoint. It also replaces all parts between. `auto` then writes the rows since the last full

@@ -5,8 +5,8 @@ increment.safetensors    changed rows of tables, new values, the weights above t
 model/                   the new model in MLflow's format without weights and vocabulary, which the tensors restore
 
 Applying an increment restores the folder of the new model to the last byte, including its signature. An increment is
-therefore trusted only if the signature of the result is valid. With fewer bits the result is another model, which the
-exporting home signs.
+therefore trusted only if the signature of the result is valid. If rows
+are stored in fewer than 32 bits, the result differs from the new model, so the exporter signs the result instead.
 """
 
 import hashlib

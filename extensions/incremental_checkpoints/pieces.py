@@ -119,8 +119,7 @@ def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
 
     Row numbers are stored as one bit per row or as integers, whichever is shorter; of consecutive rows only the
     first number is stored. The optimizer's sums of quantised rows are bfloat16, whose relative error of up to 1/256
-    changes the size of
-    a step by half of that.
+    changes the size of a step by half of that.
 
     Args:
         piece: Piece to store.

@@ -1,9 +1,8 @@
 """Remote copy of a training run's checkpoints at an address of `fsspec`, updated during training.
 
 Each state is written to a local folder first. A separate thread then uploads the new files of the state, with the list
-of
-files last, and removes remote files that no kept state needs. A slow or failing address never delays training: states
-that come during an upload are skipped, and a failed upload is retried with the next state.
+of files last, and removes remote files that no kept state needs. A slow or failing address never delays training:
+states that are written during an upload are skipped, and a failed upload is retried with the next state.
 
 A training run whose folder is empty, for instance on another machine, downloads the newest complete state. Its folder
 below the address is named after a hash of its identity. Any number of training runs can therefore share an address.

@@ -4,9 +4,9 @@
     before a step       the pending rows of the step are copied, and are no longer pending
     during training     the writer takes these copies, and reads the rows that are still pending from the tables
 
-Each row is taken once, with its value at the snapshot. A step that changes a row waits while the writer reads the row,
-which is a few thousand numbers at a time. A writer that is slower than the steps does not delay them: in the end all
-rows are copied. Only if the copies fill their memory limit does a step wait for the writer, or the snapshot is
+Each row is taken once, with its value at the snapshot. The writer reads a few thousand numbers at a time, and a step
+that changes one of these rows waits for this read. A writer that is slower than the steps does not delay them: in the
+end all rows are copied. Only if the copies fill their memory limit does a step wait for the writer, or the snapshot is
 abandoned.
 """
 

@@ -107,7 +107,7 @@ class RowsToStore:
     """Rows to store in the next checkpoint.
 
     Attributes:
-        contents: Selection of the rows of each range.
+        contents: For each range of rows, whether all rows are stored, or those touched since which checkpoint.
         rows: bool of all rows, on the CPU.
     """
 
@@ -127,7 +127,7 @@ class Intervals:
         ranges: Number of ranges that the rows are divided into, as equally as possible.
 
     Attributes:
-        history: Stored shares of each range since its last full checkpoint, which are the input of the policy.
+        history: For each range, the share of rows in each checkpoint since its last full one; input of the policy.
         bounds: First row of each range, and the end of the last range.
     """
 

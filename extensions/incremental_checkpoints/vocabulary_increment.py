@@ -77,7 +77,7 @@ def write_extended(directory: Path, former: Encoder, arrays: Mapping[str, np.nda
 
 
 def _in_order(known: int, new: int) -> NDArray[np.int64]:
-    """Return the former ids 1 to `known`, followed by zeros for the remaining of `new` values."""
+    """Return the former id of each of `new` values if the known ones come first: 1 to `known`, then zeros."""
     return np.r_[1 : known + 1, np.zeros(max(new - known, 0), np.int64)]
 
 

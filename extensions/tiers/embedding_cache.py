@@ -18,8 +18,8 @@ def embedding_cache(
 ) -> EmbeddingCache | None:
     """Return the cache of embedding rows for the table memory of `execution`; None if the tables fit into that memory.
 
-    When the background reader works on a batch, at most `prefetch_depth` batches wait before it, and the step may be
-    busy with one more. The reader's queue is bounded, and a step is done with a batch when it takes the next.
+    The rows of all batches in progress stay cached: the batch being read, the `prefetch_depth` batches that wait for
+    training, and the batch being trained on.
 
     Args:
         execution: Memory of the tables in bytes, and depth of the prefetch.

@@ -29,7 +29,7 @@ def with_expected_misses(
         dataset: Training data.
         spec: Model of the decision.
         processes: Processes that train each member together and divide the rows and the memory.
-        epochs: Largest number of passes; with past runs, the expected number may be smaller.
+        epochs: Largest number of epochs; the candidate's `work_share` reduces it if past runs ended earlier.
 
     Raises:
         DataError: An array of the data set is missing.

@@ -40,7 +40,7 @@ def with_moved_rows(
         dataset: Training data.
         spec: The model.
         profiles: Profiles of this machine.
-        epochs: Largest number of passes; with past runs, the expected number may be smaller.
+        epochs: Largest number of epochs; a candidate's `work_share` reduces it if past runs ended earlier.
 
     Raises:
         DataError: An array of the data set is missing.

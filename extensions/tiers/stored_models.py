@@ -45,7 +45,7 @@ def load_stored_model(
 
     Tables within the limit are loaded whole. Packed tables stay in memory; they are unpacked as far as memory allows.
     Scores
-    are equal bit for bit.
+    are bitwise equal to those of a model in memory.
 
     Args:
         directory: Folder of the model.
@@ -84,7 +84,8 @@ def load_stored_model(
         is_single = TABLES in head
         tables: list[StoredEmbeddings] = []
         for member, (spec, size) in enumerate(zip(specs, sizes, strict=True)):
-            place = _place(head, TABLES if is_single else f"{MEMBERS}{member}.{TABLES}", spec, features, weights_path)
+            name = TABLES if is_single else f"{MEMBERS}{member}.{TABLES}"
+            place = _offset(head, name, spec, features, weights_path)
             room = _room(memory_bytes * size // sum(sizes), spec, features, {"is_ranked": is_ranked, **division})
             tables.append(_open_tables(file, place, spec, features, room))
         waiting = iter(tables)
@@ -102,17 +103,17 @@ def stored_tables(model: torch.nn.Module) -> list[StoredEmbeddings]:
     return [module for module in model.modules() if isinstance(module, StoredEmbeddings)]
 
 
-def _place(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Features, path: Path) -> int:
+def _offset(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Features, path: Path) -> int:
     """Return the position in bytes of the tables of a member in the file.
 
     Raises:
-        CheckpointError: The tables have another type or shape, or are not aligned to their numbers.
+        CheckpointError: The tables have another type or shape, or do not begin at a multiple of four bytes.
     """
     tensor, rows = head.get(name, {}), sum(shape.rows for shape in spec.tables(features))
     if tensor.get("dtype") != "F32" or tensor.get("shape") != [rows, spec.embedding_dim]:
         raise CheckpointError(f"The weights in {path} belong to another model (its tables are not {name}).")
     if tensor["start"] % FLOAT_BYTES:
-        raise CheckpointError(f"The weights in {path} are not aligned to their size: save the model again.")
+        raise CheckpointError(f"The tables in {path} are not aligned to {FLOAT_BYTES} bytes: save the model again.")
     return tensor["start"]
 
 

@@ -21,7 +21,8 @@ def memory_for_tables(
         workload: Demand of the training.
         candidates: Placements with all tables in memory, and their predictions.
         max_memory_gib: Memory limit of the user.
-        processes: Processes that share the tables and the memory; each also needs the memory of everything else.
+        processes: Processes that share the tables and the memory; each also needs its own memory for
+            everything but the tables.
 
     Returns:
         Bytes. None if the tables fit, if no CPU is a candidate, if the tables of this model cannot be in a file, or if
@@ -40,23 +41,23 @@ def memory_for_tables(
     return memory if memory > 2 * bytes_of_a_number_per_row(workload) else None
 
 
-def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], *, was_asked: bool) -> list[str]:
+def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], *, was_requested: bool) -> list[str]:
     """Return a note for the user if tables are kept in a file.
 
     Args:
         workload: Demand of the training.
         candidates: Candidates of the decision.
-        was_asked: Whether the user set the memory for the tables.
+        was_requested: Whether the user set the memory for the tables.
     """
     in_file = [one.placement for one in candidates if stores_tables_in_file(workload, one.placement)]
     memory = in_file[0].embedding_memory_bytes if in_file else None
     if memory is None:
         return []
-    why = "as asked" if was_asked else "for the memory does not hold them"
+    why = "as requested" if was_requested else "because they do not fit into memory"
     return [
-        f"The embedding tables take {workload.table_bytes / MIB:,.3g} MiB with their optimiser's state: on the "
-        f"processor {memory / MIB:,.3g} MiB of memory hold the rows in use and the rest is in a file, {why} "
-        "(--embedding-memory); estimated steps wait for the rows that they are expected to read, as far as the disk "
-        "was measured (shunter profile). In fp16 (--set table_precision=fp16) they would take "
+        f"The embedding tables take {workload.table_bytes / MIB:,.3g} MiB with their optimiser's state. On the "
+        f"CPU they are in a file with a cache of {memory / MIB:,.3g} MiB in memory, {why} (--embedding-memory). "
+        "Estimated step times include the expected reads if the disk was measured (shunter profile). "
+        "In fp16 (--set table_precision=fp16) the tables would take "
         f"{half_table_bytes(workload) / MIB:,.3g} MiB, all in the memory of one process."
     ]

@@ -268,7 +268,7 @@ class TieredEmbeddings(EmbeddingTables):
         return super().shards()
 
     def initialised_shards(self) -> Iterator[Shard]:
-        """Yield the tables in the file; the cache is flushed first."""
+        """Yield the tables in the file after a flush of the cache; rows never looked up stay uninitialised."""
         self.flush()
         parts = zip(self.weight.split(self.rows), self.adagrad_sum.split(self.rows), strict=True)
         for table, (weight, sums) in enumerate(parts):
@@ -285,7 +285,7 @@ class TieredEmbeddings(EmbeddingTables):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the same initial weights as every kind, into the file; rows of large tables are drawn later."""
+        """Draw the same initial weights as in-memory tables, into the file; rows of large tables are drawn later."""
         self.forget_rows()
         self._tiers.start_anew()
         starts = [0, *accumulate(self.rows)]

@@ -1,7 +1,8 @@
 """DMT: interactions within each tower first, then among the towers (Luo et al., MLSys 2024).
 
-Interactions of all F fields with each other cost F^2 N per sample; interactions among T towers of c vectors each cost
-(T c)^2 D. See `tower_modules` for the modules of the towers, `tower_partitioner` for the choice of their fields.
+Interactions of all F fields with vectors of width N cost F^2 N per sample. Interactions among T towers with c vectors
+of width D each cost (T c)^2 D. See `tower_modules` for the modules of the towers, `tower_partitioner` for the choice of
+their fields.
 """
 
 from collections import Counter

@@ -37,8 +37,8 @@ def tower_partitions(
 ) -> dict[str, TowerFields]:
     """Return the names of the fields of each tower, for every partition that the request allows.
 
-    Learned towers need a brief training run of a flat model once per search; the towers are stored in the search's
-    folder.
+    Learned towers need a brief training run of a flat model, which has no towers, once per search; the towers are
+    stored in the search's folder.
 
     Args:
         dataset: Data set; only its training part is read.

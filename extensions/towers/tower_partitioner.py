@@ -1,10 +1,11 @@
 """Partitioning of fields into towers whose fields interact most, or least (DMT, arXiv 2403.00877).
 
-The paper's Tower Partitioner has three steps. It measures interactions of fields on the embeddings of a flat model,
-gives the fields coordinates with matching distances, and clusters them into towers of equal size. Details not in the
-paper: the interaction is the absolute value of the mean cosine, divided by the largest. Coordinates minimise the stress
-by L-BFGS (multidimensional scaling, Kruskal, 1964). Clusters come from k-means whose assignment is an exact matching of
-fields to slots (Bradley, Bennett and Demiriz, "Constrained K-Means Clustering", 2000).
+The paper's Tower Partitioner has three steps. It measures interactions of fields on the embeddings of a flat model (a
+model without towers), gives the fields coordinates with matching distances, and clusters them into towers of equal
+size. Details not in the paper: the interaction is the absolute value of the mean cosine, divided by the largest.
+Coordinates minimise the stress by L-BFGS (multidimensional scaling, Kruskal, 1964). Clusters come from k-means whose
+assignment is an exact matching of fields to slots (Bradley, Bennett and Demiriz, "Constrained K-Means Clustering",
+2000).
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -58,7 +58,7 @@ def _as_python_reads(body: bytes) -> Any:
 
 
 def written(answer: Any) -> bytes:
-    """Return JSON in which numbers have full precision."""
+    """Return an answer as JSON with numbers in full precision."""
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

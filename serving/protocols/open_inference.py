@@ -61,7 +61,7 @@ def read_table(body: bytes, max_rows: int, known: frozenset[str]) -> tuple[Table
 def answer(
     scores: np.ndarray | pl.DataFrame,
     outputs: tuple[str, ...],
-    asked: dict[str, Any],
+    request: dict[str, Any],
     model: str,
     version: str,
     *,
@@ -79,14 +79,14 @@ def answer(
         columns = {name: scores[name].to_list() for name in outputs}
     else:
         columns = scores_by_name(scores, outputs)
-    wanted = [expect(one, dict, "outputs").get("name") for one in expect(asked.get("outputs") or [], list, "outputs")]
+    wanted = [expect(one, dict, "outputs").get("name") for one in expect(request.get("outputs") or [], list, "outputs")]
     if strange := [name for name in wanted if name not in columns]:
         raise RefusedError(f"The request names the unknown output {str(strange[0])[:60]!r}: use {', '.join(outputs)}.")
     found = [
         {"name": name, "shape": [len(scores)], "datatype": _datatype(columns[name]), "data": columns[name]}
         for name in wanted or outputs
     ]
-    identity = {"id": asked["id"]} if isinstance(asked.get("id"), str) else {}
+    identity = {"id": request["id"]} if isinstance(request.get("id"), str) else {}
     shares = {f"{kind}.{name}": share for kind, columns in unusable.items() for name, share in columns.items()}
     parameters = {"parameters": shares} if shares else {}
     return written({"model_name": model, "model_version": version, **identity, **parameters, "outputs": found})

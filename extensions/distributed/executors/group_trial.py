@@ -27,7 +27,7 @@ from shunter.engine.loop.trainer import train
 from shunter.engine.results import StepTiming
 from shunter.extensions.distributed.links.processes import Report, join_group, run_group, run_member
 from shunter.extensions.distributed.private_files import read_private, write_private
-from shunter.extensions.distributed.training.plan import Sharding, with_kept_machine
+from shunter.extensions.distributed.training.plan import Sharding, with_stored_machine
 from shunter.extensions.distributed.training.processes import ManyProcesses
 from shunter.models.registry import Model
 
@@ -89,7 +89,7 @@ def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming
         if len(ends) > WARM_UPS + wanted:
             raise _MeasuredError
 
-    processes = _InTurns(job.dataset, with_kept_machine(sharding, torch.device(job.execution.device), folder))
+    processes = _InTurns(job.dataset, with_stored_machine(sharding, torch.device(job.execution.device), folder))
     # On small data, early stopping would end the training before its steps are measured.
     job = replace(job, schedule=replace(job.schedule, patience=job.schedule.max_epochs))
     with suppress(_MeasuredError):

@@ -14,7 +14,7 @@ from shunter.engine.results import TrainingFigures
 from shunter.engine.stopping import StopKind, StopReason
 from shunter.extensions.distributed.training.agreement import from_all
 from shunter.extensions.distributed.training.folders import Folders
-from shunter.extensions.distributed.training.plan import Sharding, with_kept_machine
+from shunter.extensions.distributed.training.plan import Sharding, with_stored_machine
 from shunter.extensions.distributed.training.processes import ManyProcesses
 from shunter.models.embeddings.cache_counts import CacheCounts
 
@@ -48,7 +48,7 @@ def train_together(
         KeyboardInterrupt: The caller ordered a stop; the state has been saved.
         ShunterError: See `shunter.engine.loop.trainer.train`.
     """
-    linked = with_kept_machine(sharding, torch.device(job.execution.device), checkpointing.directory)
+    linked = with_stored_machine(sharding, torch.device(job.execution.device), checkpointing.directory)
     processes = ManyProcesses(job.dataset, linked, folders)
     result = train(job, replace(hooks, should_stop=_Orders(read)), checkpointing, processes=processes)
     memory = torch.tensor([result.peak_memory_bytes])

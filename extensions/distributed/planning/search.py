@@ -372,7 +372,7 @@ class Search:
         least, has = self._least_bytes() / count, min(device.memory_bytes for device in devices)
         largest = max(self.model.costs.demand.tables, key=lambda table: table.rows * table.width)
         return (
-            f"The tables fit nowhere: {count} devices with {has / 2**30:.3g} GiB each, but at least "
+            f"The tables do not fit into memory: {count} devices have {has / 2**30:.3g} GiB each, but at least "
             f"{least / 2**30:.3g} GiB on each are needed, evenly divided (the largest table is {largest.name!r} with "
             f"{largest.rows:,} rows of {largest.width} numbers): use more memory or more devices."
         )

@@ -135,7 +135,7 @@ class Written:
     """Record of the files in a checkpoint folder.
 
     Attributes:
-        parts: Parts of the tables; empty if the tables are blocks.
+        parts: Parts of the tables; empty if whole blocks of the tables are stored instead.
         size: Bytes of the folder.
     """
 

@@ -48,10 +48,10 @@ def given_plan(
 
     Args:
         collection: The tables, on the meta device.
-        sharder: Sharder.
+        sharder: TorchRec's sharder.
         tables: Placement of each of the collection's tables, in their order.
         device: Device of this process.
-        processes_per_node: None is all of them, on one node.
+        processes_per_node: Number of processes on each node; None if all are on one node.
 
     Raises:
         RequestError: The plan is for another number of tables.
@@ -156,7 +156,7 @@ class Sharding:
         machine: Measured memory and speeds.
         types: Sharding types that the planner may use; by default those with the same result as a single process.
         precision: Precision in which pooled rows and their gradients travel between processes.
-        processes_per_node: None is all of them, on one node.
+        processes_per_node: Number of processes on each node; None if all are on one node.
         given: Given placement of each table; the planner is then not used.
         shares_memory: Whether processes of one machine exchange pooled rows through shared memory; otherwise through
             sockets, as between machines.
@@ -217,7 +217,7 @@ def make_plan(
 
     Args:
         collection: the tables, on the meta device; without tables whose rows are exchanged one by one.
-        sharder: Sharder, which defines the possible types.
+        sharder: TorchRec's sharder, which defines the possible types.
         sharding: Allowed ways of dividing the tables.
         device: Device of this process.
         batch_size: Samples of each process per step.
@@ -286,7 +286,7 @@ def build_topology(sharding: Sharding, device: torch.device, processes: int) -> 
     )
 
 
-def with_kept_machine(sharding: Sharding, device: torch.device, directory: Path) -> Sharding:
+def with_stored_machine(sharding: Sharding, device: torch.device, directory: Path) -> Sharding:
     """Return the sharding with the machine's measurement from the start of the training in `directory`.
 
     The measurement is kept while the training is resumed with the same number of processes.

@@ -45,7 +45,7 @@ SEEDS_APART = 1_000_003
 
 
 class ManyProcesses(OneProcess):
-    """Process group of torch's default group.
+    """Processes of torch's default group, which train together.
 
     Updates are deterministic: the same seed, number of processes and plan give bitwise the same weights, because ids,
     gradients and sums are combined in the order of the processes.
@@ -180,7 +180,7 @@ class ManyProcesses(OneProcess):
         """Return a loader of this process's part of each batch.
 
         Raises:
-            UnsupportedError: The loss compares rows of a group, which several processes would hold.
+            UnsupportedError: The loss compares rows of a group, which would be divided over processes.
         """
         if grouped_by is not None:
             raise UnsupportedError("compare groups of rows", dataset.name, "a training run in one process")
@@ -245,8 +245,8 @@ class ManyProcesses(OneProcess):
     def ahead(self, batches: Iterable[Batch], model: Model) -> Iterator[Batch]:
         """Yield each batch when the next one is loaded, so that the next batch's ids are sent during the step.
 
-        Tables with a cache do not prefetch, because the cache has room for one batch only. Histories that are read id
-        by id are rearranged first.
+        Models whose tables have a cache do not send ids early, because the cache has room for one batch only. Families
+        that read histories id by id do not either, because they rearrange the ids of a batch first.
         """
         if not isinstance(model.embeddings, ShardedEmbeddings) or reads_positions(model.spec.family):
             yield from batches

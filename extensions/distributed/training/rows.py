@@ -2,7 +2,8 @@
 
 A process sees only the ids of its own samples, but the samples of other processes change its rows too. Each process
 therefore records the rows that it looks up in any shard. At a checkpoint the records of all processes are combined,
-with a message of one byte for each row of all tables. In few bits each block of columns of a row has its own scale.
+with a message of one byte for each row of all tables. If rows are stored in few bits,
+each block of columns of a row has its own scale.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

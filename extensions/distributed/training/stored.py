@@ -257,7 +257,7 @@ def gather_weights(folder: Path, model: Model) -> None:
     """Load the weights of all processes into an undivided model; needs no process group.
 
     Args:
-        folder: `ShardedCheckpoint.best` of the same architecture.
+        folder: Result of `ShardedCheckpoint.best` for the same architecture.
         model: Undivided model in this process.
 
     Raises:

@@ -1,7 +1,7 @@
 """Embedding tables divided over processes; each process has its rows in a file, and a cache of them in memory.
 
-TorchRec trains the memory: one table of all processes' slots, divided by row, whose block in a process is the memory of
-its cache (`shunter.extensions.tiers.tiers`). Rows of the real tables belong to processes by block
+TorchRec trains one table in memory, divided by row over the processes. Its rows are cache slots: each process has the
+slots of its own cache (`shunter.extensions.tiers.tiers`). The rows of the model's tables belong to processes by block
 (`shunter.extensions.tiers.tier_blocks`). The ids of a batch are renumbered before it is trained, in the prefetch
 thread, by messages in a separate process group:
 
@@ -12,7 +12,7 @@ thread, by messages in a separate process group:
 
 A sum over a bag, a gradient and an update are then those of TorchRec with all tables divided by row in memory, bit by
 bit: only the row numbers differ. Fields that share a table are the exception: TorchRec then sums gradients in another
-    order.
+order.
 
 The end of a pass is a message too. A process that reads no further batch announces this at the next step 1 (`leave`),
 since the readers of other processes may be one batch further.
@@ -53,8 +53,8 @@ class _Admitted:
     """Batch that waits for its training step.
 
     Attributes:
-        slots: This process's ids in slots of all processes.
-        rows: Its distinct rows, numbered through all tables.
+        slots: Slot of each id of this process, numbered over all processes.
+        rows: Distinct rows of these ids, numbered through all tables.
         position: Index in `rows` of the row of each id.
     """
 
@@ -216,12 +216,12 @@ class TieredShards(EmbeddingTables):
         self._tiers.leave_pages()
 
     def shards(self) -> Iterator[Shard]:
-        """Yield the blocks in the file of this process, after a flush of the cache."""
+        """Yield the blocks in the file of this process, after all rows are initialised and the cache is flushed."""
         self._tiers.begin_all()
         return self.initialised_shards()
 
     def initialised_shards(self) -> Iterator[Shard]:
-        """Yield the blocks in the file of this process, after a flush of the cache."""
+        """Yield the blocks in the file of this process after a flush; rows never looked up stay uninitialised."""
         self._tiers.flush()
         self._tiers.leave_pages()
         own = self._own_rows.tolist()

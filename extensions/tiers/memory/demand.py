@@ -69,7 +69,7 @@ class TableDemand:
         return replace(self, rows=float(rows), segments=tuple(one for one in kept if one.rows > 0))
 
     def chances(self, samples: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows of each segment, and the probability that a batch of this size looks up one of them."""
+        """Return each segment's number of rows, and the probability that a batch looks up a given row of it."""
         rows = np.array([one.rows for one in self.segments])
         shares = np.array([one.share for one in self.segments])
         lookups = self.lookups_per_sample * samples

@@ -4,10 +4,10 @@ By Che's approximation (Che, Tung and Wang, IEEE JSAC 2002), batch by batch: a r
 after its last use. A row that a batch looks up with probability q is then in the cache with probability 1 - (1 - q)^n
 for n batches. All batches are assumed to be drawn from the same distribution.
 
-If the least recently used row is evicted, n is the same for all rows, such that the cache is just full. The cache of a
-training run evicts rows of the lowest level first (`shunter.extensions.tiers.row_use`). Rows of high levels then stay
-forever, and rows of low levels only while their batch is in progress. Rows of one level between stay for n batches,
-such that the cache is just full.
+If the least recently used row is evicted, n is the same for all rows: the number at which the cache is just full. The
+cache of a training run evicts rows of the lowest level first (`shunter.extensions.tiers.row_use`). Rows of high levels
+then stay forever, and rows of low levels only while their batch is in progress. Rows of one level between stay for n
+batches, the number at which the cache is just full.
 
 This describes the steady state. A training run of a few passes also has compulsory misses: each row misses at its first
 lookup.

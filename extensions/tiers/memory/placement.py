@@ -22,9 +22,9 @@ class Load:
     """Load of a table on its memory tier, for one node.
 
     Attributes:
-        size: Bytes.
-        read: Bytes a second.
-        written: Bytes a second.
+        size: Bytes of the table's rows on the node.
+        read: Bytes read per second.
+        written: Bytes written per second.
     """
 
     size: float

@@ -2,8 +2,8 @@
 
 Ids of a vocabulary are ranks: id 1 is the most frequent value in training. So the first ids of each table are accessed
 most, and their rows stay in memory (pinned); for a small table this is the whole table. This is placement by accesses
-per byte (SDM 2.3 A), for accesses that fall with the rank as in clicks. Rows that are frequent now, but
-not in the training log, are in the cache.
+per byte (Software Defined Memory, ICDCS 2022, section 2.3). Rows that are frequent in requests, but not in the training
+log, are in the cache.
 """
 
 from collections.abc import Sequence

@@ -240,7 +240,7 @@ def least_buffer_bytes(dim: int) -> int:
 
 
 def _overhang(dim: int) -> int:
-    """Return the bytes by which a piece that begins in a share may extend beyond it."""
+    """Return the largest number of bytes by which a read extends beyond a reader's share of the buffer."""
     return (dim * FLOAT_BYTES // BLOCK + 2) * BLOCK
 
 

@@ -96,7 +96,7 @@ def test_a_machine_without_room_for_the_tables_trains_them_all_the_same(dataset:
     assert room is not None
     assert room < workload.table_bytes
     assert decision.placement.label.endswith(f" e{room / MIB:.3g}MiB")
-    assert any("for the memory does not hold them" in note for note in decision.notes)
+    assert any("because they do not fit into memory" in note for note in decision.notes)
     job = TrainingJob(
         dataset, model_spec(), Hyperparameters(), execution_of(decision.placement), Schedule(max_epochs=1)
     )
@@ -160,5 +160,5 @@ def test_what_was_asked_for_is_said(dataset: Dataset) -> None:
     narrow = make_profile(cores=1, memory_bytes=process_bytes() + 60 * MIB).model_copy(update={"disk": slow})
     waiting = choose(dataset, request, [narrow], probe_seconds=0)
     assert waiting.prediction.step_seconds > 10 * with_file
-    assert "8 MiB of memory hold the rows in use and the rest is in a file, as asked" in note
-    assert embedding_memory_notes(describe(dataset, model_spec()), [], was_asked=False) == []
+    assert "with a cache of 8 MiB in memory, as requested" in note
+    assert embedding_memory_notes(describe(dataset, model_spec()), [], was_requested=False) == []

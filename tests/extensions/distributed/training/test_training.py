@@ -17,7 +17,7 @@ from shunter.engine.job import TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import TrainResult
 from shunter.extensions.distributed.tables.sharding_types import EXACT_SHARDING_TYPES, Choice
-from shunter.extensions.distributed.training.plan import Sharding, with_kept_machine
+from shunter.extensions.distributed.training.plan import Sharding, with_stored_machine
 from shunter.extensions.distributed.training.stored import gather_weights
 from shunter.models.registry import build_model
 from tests.engine.synthetic import write_dataset
@@ -207,7 +207,7 @@ def links(folder: Path) -> list[float | None]:
     """Speeds that a training begins with, and resumes with whatever is measured or told meanwhile."""
     measured = Sharding(machine=replace(MACHINE, link_bytes_per_second=None))
     begun = [measured, measured, Sharding(machine=MACHINE)]
-    found = [with_kept_machine(one, torch.device("cpu"), folder) for one in begun]
+    found = [with_stored_machine(one, torch.device("cpu"), folder) for one in begun]
     return [one.machine.link_bytes_per_second for one in found]
 
 
