@@ -21,7 +21,7 @@ class PlanMemoryRequest(Request, frozen=True, title="Plan of memory"):
         gt=0,
         le=1e12,
         allow_inf_nan=False,
-        description="Number of table rows as a multiple of the data's distinct values, equally skewed.",
+        description="Rows per table over the distinct values in the data; the skew of the accesses stays the same.",
     )
     batch_size: int = Field(default=65_536, ge=1, description="Samples per step, summed over all servers.")
     samples_per_second: float = Field(

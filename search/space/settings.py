@@ -137,7 +137,7 @@ class SearchSpace(Frozen):
     rate_scale: float = Field(
         default=1.0,
         gt=0,
-        description="Factor on the usual learning rates, for the batch size; the ranges include it.",
+        description="Factor for the batch size, by which the usual learning rates and their ranges are multiplied.",
         exclude_if=_is_one,
     )
     fixed_architecture: dict[str, Any] = Field(
