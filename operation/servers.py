@@ -9,23 +9,28 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import entry_points
+from importlib.metadata import entry_points, version
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from shunter.database import copy_database, locked, opened
 from shunter.errors import RequestError, ShunterError
+from shunter.files import begin_private
 from shunter.flows.command.exposure import LOOPBACK, Exposure, exposure
 from shunter.flows.command.passwords import prefect_login
 from shunter.flows.command.services import Service, check_port, wait_until_ready
 from shunter.operation.mlflow_pages import APP
 from shunter.operation.prefect_database import environment_of
-from shunter.python_processes import start_python
+from shunter.python_processes import run_python, start_python
 from shunter.settings import Settings
+from shunter.tracking.store_schema import scripts_of
 
 WORK_POOL = "shunter"
 PREFECT = "shunter.flows.command.patient_database"
 JOBS = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION"
 FLOW_RUN_SECONDS = 90 * 86_400  # age at which Prefect deletes a finished flow run; MLflow keeps the results
 AUTH_FILE = "basic_auth.ini"
+AUTH_SCRIPTS, AUTH_REVISION = "mlflow:server/auth/db/migrations", "alembic_version_auth"
 
 
 def prefect_service(port: int, database: str | None = None) -> Service:
@@ -163,11 +168,50 @@ def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:
     if importlib.util.find_spec("flask_wtf") is None:
         raise RequestError("MLflow's basic auth needs the package Flask-WTF: install it with `pip install Flask-WTF`.")
     database = settings.tracking_root.resolve() / "basic_auth.db"
-    first = not database.exists()
-    needed = ["MLFLOW_FLASK_SERVER_SECRET_KEY", *(["MLFLOW_AUTH_ADMIN_PASSWORD"] if first else [])]
+    begin_private(database)
+    has_users, revision = _users_of(database)
+    needed = ["MLFLOW_FLASK_SERVER_SECRET_KEY", *([] if has_users else ["MLFLOW_AUTH_ADMIN_PASSWORD"])]
     if missing := [name for name in needed if not os.environ.get(name)]:
         raise RequestError(f"MLflow's basic auth needs {' and '.join(missing)}: set them to long random texts.")
+    if not has_users or revision != scripts_of(AUTH_SCRIPTS).get_current_head():
+        _make_users(database, is_kept=has_users)
     return ("--app-name", "basic-auth"), {"MLFLOW_AUTH_CONFIG_PATH": str(_auth_file(settings.tracking_root, database))}
+
+
+def _users_of(database: Path) -> tuple[bool, str | None]:
+    """Return whether MLflow's database of users contains a user, and the revision of its schema."""
+    with opened(database) as connection:
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        users = connection.execute("SELECT 1 FROM users LIMIT 1").fetchone() if "users" in names else None
+        found = connection.execute(f"SELECT version_num FROM {AUTH_REVISION}") if AUTH_REVISION in names else ()
+        return users is not None, next((revision for (revision,) in found), None)
+
+
+def _make_users(database: Path, *, is_kept: bool) -> None:
+    """Create or migrate MLflow's database of users in a temporary folder, and put it in place in one transaction.
+
+    MLflow commits each step of a migration separately. A kill would leave a schema that MLflow cannot use any more.
+
+    Args:
+        database: SQLite file.
+        is_kept: Whether to keep its users, and a copy of its former state; otherwise its content is replaced.
+
+    Raises:
+        ShunterError: MLflow cannot migrate the schema; the database is unchanged.
+    """
+    with locked(database), TemporaryDirectory() as folder:
+        made, kept = Path(folder) / database.name, database.with_name(f"{database.name}.before-{version('mlflow')}")
+        if is_kept:
+            begin_private(kept)
+            copy_database(database, kept)
+            copy_database(database, made)
+        done = run_python("-m", "mlflow.server.auth", "db", "upgrade", "--url", f"sqlite:///{made}")
+        if done.returncode:
+            raise ShunterError(
+                f"MLflow cannot migrate its database of users {database} ({done.stderr.strip().splitlines()[-1]}): "
+                "restore a backup, or remove the file and set the passwords again."
+            )
+        copy_database(made, database)
 
 
 def training_pages() -> tuple[str, ...]:

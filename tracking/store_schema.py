@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
 
 LIBRARY = "mlflow"
+LOCATION = "mlflow:store/db_migrations"
 DEFAULT_EXPERIMENT = 0
 UNFINISHED = "_alembic_tmp_"  # prefix of the temporary table that replaces a table in a migration
 # Rows of an empty store. Every other row of any table is user data.
@@ -78,7 +79,7 @@ def revision_of(database: Path) -> str | None:
 
 def newest_revision() -> str | None:
     """Return the schema revision of the installed MLflow."""
-    return _revision_of_template(template_path(LIBRARY)) or _scripts().get_current_head()
+    return _revision_of_template(template_path(LIBRARY)) or scripts_of(LOCATION).get_current_head()
 
 
 def upgrade(database: Path, revision: str = "heads") -> None:
@@ -98,7 +99,7 @@ def upgrade(database: Path, revision: str = "heads") -> None:
     from sqlalchemy import NullPool, create_engine
 
     is_new = revision_of(database) is None
-    scripts = _scripts()
+    scripts = scripts_of(LOCATION)
     # In autocommit mode neither Python nor Alembic begins a transaction within the transaction below.
     engine = create_engine(
         "sqlite://",
@@ -152,7 +153,7 @@ def _migrate(database: Path) -> None:
     from sqlalchemy.exc import SQLAlchemyError
 
     former = revision_of(database)
-    if former is not None and former not in {script.revision for script in _scripts().walk_revisions()}:
+    if former is not None and former not in {script.revision for script in scripts_of(LOCATION).walk_revisions()}:
         raise TrackingError(
             f"The installed MLflow does not know schema {former} of the tracking store {database}: install "
             "the version that wrote it, or name another SHUNTER_HOME."
@@ -177,17 +178,18 @@ def _revision_of_template(template: Path) -> str | None:
 
 
 @lru_cache
-def _scripts() -> "ScriptDirectory":
+def scripts_of(location: str) -> "ScriptDirectory":
+    """Return the migrations of a package's folder, such as `mlflow:store/db_migrations`."""
     from alembic.script import ScriptDirectory
 
-    return ScriptDirectory.from_config(_config())
+    return ScriptDirectory.from_config(_config(location))
 
 
-def _config() -> "Config":
+def _config(location: str = LOCATION) -> "Config":
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", "mlflow:store/db_migrations")
+    config.set_main_option("script_location", location)
     return config
 
 
