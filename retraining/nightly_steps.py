@@ -10,6 +10,7 @@ import numpy as np
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
 
+from shunter.engine.config import Repeats
 from shunter.engine.data.dataset import Dataset
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.encoding.encoder import Encoder
@@ -112,7 +113,13 @@ def evaluate_challenger(
 
 @task(name="judge", cache_policy=NO_CACHE)
 def evaluate_ranking_challenger(
-    request: NightlyRequest, dataset: Dataset, champion: ModelFiles, challenger: Path, gains: Path
+    request: NightlyRequest,
+    dataset: Dataset,
+    champion: ModelFiles,
+    challenger: Path,
+    gains: Path,
+    *,
+    repeats: Repeats = "drop",
 ) -> RankingComparison:
     """Compare the rankings of both models for the users of a day, and write the bootstrap gains to `gains`."""
     asked = request.promotion
@@ -123,6 +130,7 @@ def evaluate_ranking_challenger(
         margin=asked.margin,
         confidence=asked.promotion_confidence,
         seed=request.seed,
+        repeats=repeats,
     )
     np.save(gains, resampled)
     get_run_logger().info(comparison.explain())

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from shunter.engine.checkpoint.warm_start import SharedRows
-from shunter.engine.config import Schedule
+from shunter.engine.config import Repeats, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
@@ -84,7 +84,7 @@ def challenge_ranker(context: NightlyContext, champion: Champion) -> NightlyResu
     open_run(context.run_id).log_params(params)
     context.notes.data = data_key(params)
     challenger = _train(context, dataset, champion, origins)
-    comparison = _compare(context, dataset, champion, challenger)
+    comparison = _compare(context, dataset, champion, challenger, origins.repeats)
     degradation = ranking_degradation_of(comparison, champion.version, plan.held_out)
     obstacle = _obstacle(context, number, comparison, challenger)
     outcome: Outcome = "promoted" if obstacle is None else "kept"
@@ -139,7 +139,9 @@ def _train(context: NightlyContext, dataset: Dataset, champion: Champion, origin
                         origin.spec,
                         rates,
                         execution_of(placement),
-                        Schedule(max_epochs=epochs, patience=epochs, seed=context.request.seed),
+                        Schedule(
+                            max_epochs=epochs, patience=epochs, seed=context.request.seed, repeats=origins.repeats
+                        ),
                         warm_start=None if is_solved else warm_start_from(champion.files, origin.member, dataset),
                         learn_validation=True,
                     ),
@@ -181,13 +183,15 @@ def _origin_as_text(origins: RankerOrigins, rows: Mapping[str, SharedRows], data
 
 
 def _compare(
-    context: NightlyContext, dataset: Dataset, champion: Champion, challenger: TrainedRanker
+    context: NightlyContext, dataset: Dataset, champion: Champion, challenger: TrainedRanker, repeats: Repeats
 ) -> RankingComparison:
     """Compare both models on the evaluation day; a resumed nightly run returns its stored comparison."""
     comparison = context.state.recall("judgement", RankingComparison)
     if comparison is None:
         gains = context.gains_file("judgement")
-        comparison = evaluate_ranking_challenger(context.request, dataset, champion.files, challenger.directory, gains)
+        comparison = evaluate_ranking_challenger(
+            context.request, dataset, champion.files, challenger.directory, gains, repeats=repeats
+        )
         log_comparison(context.run_id, "judgement", comparison)
         context.state.remember("judgement", comparison)
     return comparison

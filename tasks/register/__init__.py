@@ -91,7 +91,9 @@ def register_ranker(
     metrics = {**ranking_metrics(trained.validation), **ranking_metrics(trained.test, "test")}
     figures = headline_metrics(metrics)
     name = request.registered_name
-    challenger = Challenger(name, run_id, dataset, trained.directory, Execution(), request.seed)
+    challenger = Challenger(
+        name, run_id, dataset, trained.directory, Execution(), request.seed, trained.schedule.repeats
+    )
     obstacle = why_ranker_not_promoted(request.promote, trained.gain) or _sentence(challenger.refusal(request.promote))
     because = f"NDCG@20 {trained.test.ndcg20:.4f} on the test part."
     registered = register(run_id, dataset, trained.directory, name, metrics=figures, tags=tags, not_promoted=obstacle)

@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from shunter.engine.checkpoint.checked_files import read_json
-from shunter.engine.config import Execution
+from shunter.engine.config import Execution, Repeats
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.storage import is_ranker
 from shunter.errors import (
@@ -96,6 +96,7 @@ class Challenger:
         directory: Folder of the model.
         execution: Execution that scores it.
         seed: Seed of the resampling.
+        repeats: Whether pairs that occur in earlier rows count in the evaluation of a ranking model.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Challenger:
     directory: Path
     execution: Execution
     seed: int
+    repeats: Repeats = "drop"
 
     def refusal(self, promote: Promote) -> Refusal | None:
         """Return why the champion stays; None if there is no champion, or if the challenger takes its place.
@@ -137,7 +139,7 @@ class Challenger:
             return Refusal(champion.version, difference)
         asked = {"margin": 0.0, "confidence": CONFIDENCE, "seed": self.seed}
         if is_ranker(files.model):
-            judgement, _ = compare_rankers(self.dataset, files, self.directory, **asked)
+            judgement, _ = compare_rankers(self.dataset, files, self.directory, **asked, repeats=self.repeats)
             is_overtaken = judgement.is_overtaken
         else:
             judgement = compare_models(self.dataset, files, self.directory, self.execution, **asked)

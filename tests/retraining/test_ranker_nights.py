@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from shunter.engine.checkpoint.warm_start import SharedRows
+from shunter.engine.config import Schedule
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.interactions import read_interactions
 from shunter.engine.ranking.storage import StoredRanker, save_ranker
@@ -84,6 +85,17 @@ def test_both_are_judged_on_the_users_that_both_know(dataset: Any, translated: d
     assert RankingComparison.model_validate_json(found.model_dump_json()) == found
 
 
+def test_repeated_pairs_count_where_the_champion_was_chosen_with_them(
+    dataset: Any, translated: dict, tmp_path: Path
+) -> None:
+    scores = torch.randn(USERS + 1, ITEMS + 1, generator=torch.Generator().manual_seed(1))
+    challenger = store(scores, tmp_path / "challenger", dataset, known=range(1, USERS + 1))
+    found, _ = compare_rankers(dataset, ModelFiles(challenger, tmp_path), challenger, **ASKED, repeats="keep")
+    chosen = read_interactions(dataset, "test")
+    pairs = set(zip(chosen.users.tolist(), chosen.items.tolist(), strict=True))
+    assert found.challenger_ndcg20 == pytest.approx(_mean_ndcg(scores, pairs, set()))
+
+
 def _mean_ndcg(scores: torch.Tensor, chosen: set, seen: set) -> float:
     """By loops; an item without a score is in no list."""
     gains = []
@@ -119,17 +131,21 @@ def version(tags: dict[str, str]) -> Version:
 
 
 def test_a_version_says_what_its_members_were_learned_with() -> None:
+    schedule = Schedule(repeats="keep")
     members = [
-        SimpleNamespace(spec=graph_spec("ease"), hyperparameters=RankingHyperparameters(), best_epoch=1),
+        SimpleNamespace(
+            spec=graph_spec("ease"), hyperparameters=RankingHyperparameters(), best_epoch=1, schedule=schedule
+        ),
         SimpleNamespace(
             spec=graph_spec("simplex", embedding_dim=16),
             hyperparameters=RankingHyperparameters(learning_rate=0.5, batch_scale=2),
             best_epoch=7,
+            schedule=schedule,
         ),
     ]
     found = origins_of(version(ranker_tags(members, "z-scores")))  # pyright: ignore[reportArgumentType]
     ease, simplex = found.members
-    assert found.by == "z-scores"
+    assert (found.by, found.repeats) == ("z-scores", "keep")
     assert simplex == RankerOrigin(1, members[1].spec, members[1].hyperparameters, 7)
     assert (ease.member, ease.spec.family) == (0, "ease")
     assert origins_of(version(challenger_tags(found))) == found

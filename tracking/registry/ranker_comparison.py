@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from shunter.engine.checkpoint.warm_start import SharedRows
+from shunter.engine.config import Repeats
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.evaluation import evaluate_users
 from shunter.engine.ranking.interactions import Interactions, read_before_test, read_interactions
@@ -89,12 +90,19 @@ class RankingComparison(Frozen):
 
 
 def compare_rankers(
-    dataset: Dataset, champion: ModelFiles, challenger: Path, *, margin: float, confidence: float, seed: int
+    dataset: Dataset,
+    champion: ModelFiles,
+    challenger: Path,
+    *,
+    margin: float,
+    confidence: float,
+    seed: int,
+    repeats: Repeats = "drop",
 ) -> tuple[RankingComparison, NDArray[np.float64]]:
     """Rank the test part with both models, and compare their NDCG@20.
 
-    The models rank items for the users that both models know. Items that a user has seen before are not ranked. An item
-    that the champion does not know is not in the champion's lists, and counts as a miss if a user chose it.
+    The models rank items for the users that both models know, by default without items that a user has seen before. An
+    item that the champion does not know is not in the champion's lists, and counts as a miss if a user chose it.
 
     Args:
         dataset: Data set of the challenger, with the test part.
@@ -103,6 +111,7 @@ def compare_rankers(
         margin: Required gain, as a share of the champion's NDCG@20.
         confidence: Required confidence that the gain exceeds the margin.
         seed: Seed of the resampling.
+        repeats: Whether pairs that occur in earlier rows count too; seen items are then ranked.
 
     Returns:
         The comparison, and the mean gain of each resample.
@@ -122,13 +131,13 @@ def compare_rankers(
     translated = _Translated(before.ranker, shared[now.user], shared[now.item], *counts)
     seen = read_before_test(dataset)
     chosen = _of_users(read_interactions(dataset, "test"), translated.known & (now.ranker.user_degrees > 0).numpy())
-    if not len(chosen.without(seen)):
+    if not len(chosen.without(seen) if repeats == "drop" else chosen):
         raise DataError(
             "No user known to both champion and challenger has a new item on the evaluation day, so they "
             "cannot be compared: raise --train-days, or name another day with --day."
         )
     rankers = (translated, now.ranker, now.ranker.by_popularity())
-    old, new, popular = (evaluate_users(one, chosen, seen, name="test").ndcg20 for one in rankers)
+    old, new, popular = (evaluate_users(one, chosen, seen, name="test", repeats=repeats).ndcg20 for one in rankers)
     gains = resampled_block_means(new - old, seed)
     low, high = one_sided_bounds(gains, confidence)
     needed = margin * float(old.mean())

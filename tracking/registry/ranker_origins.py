@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from shunter.engine.config import Repeats
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.errors import RequestError
@@ -39,10 +40,12 @@ class RankerOrigins:
     Attributes:
         members: Members by number.
         by: Kind of scores that the ensemble sums over its members; None for a single model.
+        repeats: Whether pairs that occur in earlier rows count in evaluations of the model.
     """
 
     members: tuple[RankerOrigin, ...]
     by: By | None
+    repeats: Repeats = "drop"
 
 
 def ranker_tags(members: Sequence[TrainedRanker], by: By | None = None) -> dict[str, str]:
@@ -53,13 +56,13 @@ def ranker_tags(members: Sequence[TrainedRanker], by: By | None = None) -> dict[
         by: Kind of scores that the ensemble sums over its members; None for a single model.
     """
     kept = [_kept(one.spec, one.hyperparameters, one.best_epoch) for one in members]
-    return {MEMBERS: json.dumps({"by": by, "members": kept})}
+    return {MEMBERS: json.dumps({"by": by, "members": kept, "repeats": members[0].schedule.repeats})}
 
 
 def challenger_tags(origins: RankerOrigins) -> dict[str, str]:
     """Return the tags of a challenger, which has the training settings of its champion."""
     kept = [_kept(one.spec, one.hyperparameters, one.epochs) for one in origins.members]
-    return {MEMBERS: json.dumps({"by": origins.by, "members": kept})}
+    return {MEMBERS: json.dumps({"by": origins.by, "members": kept, "repeats": origins.repeats})}
 
 
 def origins_of(version: Version) -> RankerOrigins:
@@ -83,7 +86,7 @@ def origins_of(version: Version) -> RankerOrigins:
         )
         for number, one in enumerate(kept["members"])
     )
-    return RankerOrigins(members=members, by=kept["by"])
+    return RankerOrigins(members=members, by=kept["by"], repeats=kept.get("repeats", "drop"))
 
 
 def _kept(spec: GraphSpec, hyperparameters: RankingHyperparameters, epochs: int) -> dict[str, Any]:
