@@ -43,7 +43,7 @@ def unseal(content: bytes) -> bytes:
         if tail != expected:
             raise ValueError("the checksum of the file does not match")
         return head.rstrip().removesuffix(b",") + b"}"
-    values = json.loads(content)
+    values = parse_json(content)
     if isinstance(values, dict) and KEY in values:
         raise ValueError("the file does not end with its checksum")
     return content
@@ -89,13 +89,25 @@ def write_checked(path: Path, text: str, *, is_durable: bool = False) -> None:
     replace_file(path, seal(text), is_durable=is_durable)
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Parse JSON of any origin.
+
+    Raises:
+        ValueError: The text is not JSON, or is nested too deeply.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+
+
 def json_object(text: bytes) -> dict[str, Any]:
     """Parse a JSON object; for `read_checked`.
 
     Raises:
         ValueError: The text is not a JSON object.
     """
-    values = json.loads(text)
+    values = parse_json(text)
     if not isinstance(values, dict):
         raise ValueError("no JSON object")
     return values

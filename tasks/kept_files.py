@@ -1,14 +1,13 @@
 """Comparison of stored files of any kind with their checksums, for `shunter.tasks.doctor`."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shunter.checked_folder import MANIFEST, verify_folder
-from shunter.checked_json import unseal
+from shunter.checked_json import parse_json, unseal
 from shunter.engine.data.arrays import fault_of_result
 from shunter.errors import DamagedFileError, first_line
 
@@ -101,7 +100,7 @@ def _fault_of_lines(path: Path) -> str | None:
 
 def _weights_named_in(path: Path) -> Iterator[Compared]:
     """Yield whether each weight file has the sha256 that a JSON file records for it."""
-    for name, sha256 in _named_sums(json.loads(unseal(path.read_bytes()))):
+    for name, sha256 in _named_sums(parse_json(unseal(path.read_bytes()))):
         file = path.parent / (name or WEIGHTS)
         if file.suffix != ".safetensors" or not file.exists():  # an older generation may have been removed
             continue

@@ -6,7 +6,6 @@ counts, and reads all other tensors.
 """
 
 import io
-import json
 import mmap
 import os
 import warnings
@@ -17,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from shunter.checked_json import parse_json
 from shunter.errors import CheckpointError
 
 LARGEST_HEAD_BYTES = 100 << 20  # limit of the safetensors library
@@ -55,7 +55,7 @@ class TensorFile:
             length = int.from_bytes(file.read(8), "little")
             if not 0 < length <= LARGEST_HEAD_BYTES:
                 raise ValueError("its header has no length")
-            head: dict[str, Any] = json.loads(file.read(length))
+            head: dict[str, Any] = parse_json(file.read(length))
             self.head: dict[str, dict[str, Any]] = {
                 name: {**one, "start": 8 + length + int(one["data_offsets"][0])}
                 for name, one in head.items()

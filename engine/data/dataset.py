@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from shunter.checked_folder import verify_file
+from shunter.checked_json import parse_json
 from shunter.engine.data.arrays import damage_reported
 from shunter.models.spec import Features
 from shunter.record import OPTIONAL, Record
@@ -193,7 +194,7 @@ class Dataset:
         with damage_reported(path):
             verify_file(path)
             try:
-                return cls._of(json.loads(path.read_text()), directory)
+                return cls._of(parse_json(path.read_text()), directory)
             except (KeyError, TypeError, AttributeError) as error:
                 raise ValueError(f"the file does not describe a data set ({type(error).__name__})") from error
 

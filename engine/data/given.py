@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from shunter.checked_folder import verify_file
+from shunter.checked_json import parse_json
 from shunter.engine.data.arrays import damage_reported
 from shunter.engine.data.dataset import Dataset
 
@@ -65,5 +66,5 @@ def given_vectors(dataset: Dataset) -> list[GivenVectors]:
     for path in files:
         with damage_reported(path):
             verify_file(path)
-            found.append(GivenVectors(**json.loads(path.read_text())))
+            found.append(GivenVectors(**parse_json(path.read_text())))
     return sorted(found, key=lambda one: one.table)

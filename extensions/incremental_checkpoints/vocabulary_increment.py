@@ -4,13 +4,13 @@ Ids are ordered by frequency, so most ids change from one ingestion to the next.
 key. Former ids are not stored at all if the order of the known values is unchanged.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from shunter.checked_json import parse_json
 from shunter.errors import DataError
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.learned_map import LearnedMap, read_learned_maps, write_vocabularies
@@ -86,7 +86,7 @@ def _owners(directory: Path) -> tuple[list[str], list[str]]:
     try:
         fields = [
             field
-            for field in json.loads((directory / "encoder.json").read_text())["categorical"]
+            for field in parse_json((directory / "encoder.json").read_text())["categorical"]
             if all(field.get(key) is None for key in ("hash_size", "table", "edges"))  # no hashed, shared, bucket ids
         ]
         learned = [field["name"] for field in fields if field.get("is_learned")]

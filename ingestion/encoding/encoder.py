@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from shunter.checked_folder import verify_file
+from shunter.checked_json import parse_json
 from shunter.engine.data.arrays import damage_reported, read_npz
 from shunter.errors import ColumnError, DataError
 from shunter.ingestion.batch import MISSING_KEY, Bag, Columns
@@ -359,7 +360,7 @@ class Encoder:
             for path in (description, vocabulary, *([statistics] if statistics.exists() else [])):
                 verify_file(path)
         try:
-            values: dict[str, Any] = json.loads(description.read_text())
+            values: dict[str, Any] = parse_json(description.read_text())
             of_values = read_npz(statistics) if "statistics" in values else {}
             found = [
                 ValueStatistic(

@@ -1,4 +1,4 @@
-"""YAML that would take minutes or gigabytes: refused within a second, in every place that reads YAML of others."""
+"""YAML and JSON that would take minutes or gigabytes: refused within a second, wherever they come from others."""
 
 import time
 from collections.abc import Callable
@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from shunter.errors import RequestError, ShunterError, TrackingError
+from shunter.engine.checkpoint.tensor_file import TensorFile
+from shunter.errors import CheckpointError, DataError, RequestError, ShunterError, TrackingError
 from shunter.hardware.catalogue import rows
 from shunter.hardware.catalogue.prices import Prices
+from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.schema import Schema, read_schema
+from shunter.tracking.registry.signing import checked_copy, faults_of_models
 from shunter.tracking.registry.trusted import check_model_folder
 from shunter.yaml_file import DEEPEST, LARGEST_BYTES, YamlError, load_yaml
 
@@ -75,3 +78,27 @@ def test_merges_aliases_and_long_texts_within_the_bounds_are_read() -> None:
     assert found["new"] == {"a": 1, "b": 3}
     assert found["both"] == [{"a": 1, "b": 2}] * 2
     assert (found["long"], len(found["text"]), found["day"]) == (int("9" * 900), 100_000, "2026-01-02")
+
+
+NESTED = "[" * 100_000
+
+
+def test_a_signature_that_is_nested_too_deeply_is_damage(shunter_home: Path, tmp_path: Path) -> None:
+    data = tmp_path / "model" / "data" / "recommender"
+    (data / "model").mkdir(parents=True)
+    (data / "signed.json").write_text(NESTED)
+    (data / "model" / "model.json").write_text(NESTED)
+    with pytest.raises(TrackingError):
+        checked_copy(data, tmp_path / "copy", "shop")
+    assert [fault is not None for _, fault in faults_of_models(tmp_path)] == [True]
+
+
+def test_files_of_a_model_that_are_nested_too_deeply_are_unreadable(shunter_home: Path, tmp_path: Path) -> None:
+    (tmp_path / "encoder.json").write_text(NESTED)
+    (tmp_path / "vocabulary.npz").write_bytes(b"")
+    with pytest.raises(DataError):
+        Encoder.load(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    weights.write_bytes(len(NESTED).to_bytes(8, "little") + NESTED.encode())
+    with weights.open("rb") as file, pytest.raises(CheckpointError):
+        TensorFile(file, weights)

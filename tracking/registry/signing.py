@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from shunter.checked_json import json_object, seal, unseal
+from shunter.checked_json import json_object, parse_json, seal, unseal
 from shunter.errors import Distrust, RequestError, TrackingError, UntrustedModelError, first_line
 from shunter.files import make_private, open_regular
 from shunter.settings import Settings
@@ -128,7 +128,7 @@ def _distrust(signature: dict[str, str] | None, digest: str, keys: dict[str, byt
 
 def _fault_of(data: Path) -> str | None:
     """Return the fault of a model, None without a fault; with an unknown key only the signed digest is compared."""
-    weights = json.loads((data / WEIGHTS).with_name("model.json").read_text())["sha256"]
+    weights = parse_json((data / WEIGHTS).with_name("model.json").read_text())["sha256"]
     if _sum(data / WEIGHTS) != weights:
         return "its weights do not match their checksum"
     digest = digest_of(data)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field, ValidationError
 
+from shunter.checked_json import parse_json
 from shunter.errors import DataError, RequestError
 from shunter.extensions.fleet.cluster import Cluster
 from shunter.extensions.fleet.learned.choosers import Voters
@@ -133,7 +134,7 @@ def load_policy(path: Path) -> tuple[PolicyCard, list[Weights]]:
         raise broken
     try:
         tensors = load(payload)
-        header = json.loads(payload[8 : 8 + int.from_bytes(payload[:8], "little")]).get("__metadata__", {})
+        header = parse_json(payload[8 : 8 + int.from_bytes(payload[:8], "little")]).get("__metadata__", {})
         card = PolicyCard.model_validate_json(header[KEY])
     except (SafetensorError, ValidationError, KeyError, ValueError) as error:
         raise broken from error
