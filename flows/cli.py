@@ -93,6 +93,8 @@ def take_signals() -> None:
     SIGTERM raises KeyboardInterrupt until Prefect installs its own handler. SIGHUP and SIGQUIT are forwarded as SIGINT,
     so that the current handler of Ctrl-C is called. Ignored signals, as under `nohup`, stay ignored.
     """
+    from shunter.engine.loop.interrupt import RECEIVED
+
     own = os.getpid()
 
     def end(number: int, frame: FrameType | None) -> None:
@@ -106,6 +108,7 @@ def take_signals() -> None:
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, end)
+    RECEIVED.begin()
 
 
 class Ending:

@@ -2,6 +2,7 @@
 
 import contextvars
 import functools
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -16,7 +17,42 @@ P = ParamSpec("P")
 R = TypeVar("R")
 PATIENCE_SECONDS = 600.0  # longest wait for the current step; a step that hangs longer is abandoned
 
+ENDING = {signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+
 _told_to_stop: contextvars.ContextVar[threading.Event | None] = contextvars.ContextVar("told_to_stop", default=None)
+
+
+class SignalRecord:
+    """Record of the signals that request the end of this process; without `begin` it is empty.
+
+    An exception that a handler raises can be lost. If Python runs the handler within a finalizer, a callback of a weak
+    reference or a callback of a C library, it reports the exception and continues.
+
+    Attributes:
+        is_ended: Whether a signal requested the end of the process, as of the last call of `is_end_requested`.
+    """
+
+    def __init__(self) -> None:
+        self.is_ended = False
+        self._reader: int | None = None  # pipe of the numbers of all signals that have a handler
+
+    def begin(self) -> None:
+        """Begin the record of this process; forked processes have no record."""
+        self._reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+
+    def is_end_requested(self) -> bool:
+        """Return True if a recorded signal requested the end of the process."""
+        if self._reader is not None and not self.is_ended:
+            try:
+                self.is_ended = not ENDING.isdisjoint(os.read(self._reader, 4_096))
+            except BlockingIOError:  # no signal since the last call
+                return False
+        return self.is_ended
+
+
+RECEIVED = SignalRecord()
 
 
 def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
@@ -54,6 +90,8 @@ def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
                 ended.set()
 
         end_waiting_threads()
+        if RECEIVED.is_end_requested():  # by a signal whose exception was lost
+            raise KeyboardInterrupt
         try:
             threading.Thread(target=work, name="training", daemon=True).start()
             ended.wait()

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from shunter.engine.executors.role import Executor
+from shunter.engine.loop.interrupt import RECEIVED
 from shunter.engine.metrics import SelectBy, figure_name, figure_of
 from shunter.engine.results import EpochReport
 from shunter.engine.stopping import ShouldStop, StopKind, StopReason
@@ -160,7 +161,7 @@ class Loop:
 
     def ended(self) -> StopReason | None:
         """Return the reason to end the search and its running trials; None while the search may continue."""
-        if self._gave_up.is_set():
+        if self._gave_up.is_set() or RECEIVED.is_end_requested():
             raise KeyboardInterrupt
         return self._should_stop() or self.budget.exhausted()
 

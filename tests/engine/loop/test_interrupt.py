@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from shunter.engine.loop import interrupt
 from shunter.engine.loop.interrupt import deferred_interrupt, stopped_between_steps
 
 
@@ -104,3 +105,27 @@ def test_steps_of_its_own_context_are_told_and_no_others(orchestrated: None) -> 
         stopped_between_steps(endless)([], kill_once(signal.SIGTERM))
     with deferred_interrupt() as raise_if_interrupted:
         raise_if_interrupted()
+
+
+class Finalized:
+    """What sends a signal to this process while Python drops every exception."""
+
+    def __del__(self) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_signal_whose_exception_was_lost_ends_the_next_training(
+    orchestrated: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(interrupt, "RECEIVED", interrupt.SignalRecord())
+    interrupt.RECEIVED.begin()
+    try:
+        assert stopped_between_steps(lambda: 1)() == 1
+        Finalized()
+        done: list[str] = []
+        with pytest.raises(KeyboardInterrupt):
+            stopped_between_steps(endless)(done, lambda: None)
+        assert done == []
+    finally:
+        signal.set_wakeup_fd(-1)
