@@ -109,6 +109,8 @@ def _text_form(sample: pl.DataFrame, encoding: str) -> tuple[TextForm, dict[str,
     for key, mark in (("decimal", decimal), ("thousands", thousands)):
         examples = (column.filter(column.str.contains(mark or "", literal=True)).head(1) for column in numbers)
         reasons[key] = " and ".join(f"{one[0]} in {_quoted(one.name)}" for one in examples if len(one))
+    if thousands is not None and thousands in ",." and count((thousands, None)) == len(numbers):
+        reasons["thousands"] += f"; if these are fractions, write decimal: '{thousands}' instead"
     columns = dict.fromkeys(_quoted(name) for names in missing.values() for name in names)
     reasons["missing"] = f"no values in {', '.join(columns)}; the same in every column"
     return TextForm(**{**form.model_dump(), "missing": list(missing)}), reasons

@@ -83,6 +83,15 @@ def test_the_guessed_schema_reads_numbers_as_they_are_written(writing: str, deli
     assert encoders[0].digest() != encoders[1].digest()
 
 
+@pytest.mark.parametrize(("written", "is_doubtful"), [("{:,}", True), ("{:,}.5", False)])
+def test_a_thousands_mark_that_may_be_a_decimal_mark_is_told(written: str, is_doubtful: bool, tmp_path: Path) -> None:
+    frame = plain()
+    texts = [written.format(1_000 + 37 * row) for row in frame.index]
+    checked = check(str(write(tmp_path / "log.csv", frame.assign(price=texts))))
+    [line] = [one for one in (checked.schema or "").splitlines() if one.startswith("thousands:")]
+    assert ("decimal:" in line) == is_doubtful
+
+
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
 def test_other_encodings_than_utf_8_are_recognised(encoding: str, tmp_path: Path) -> None:
     frame = plain()
