@@ -1,5 +1,6 @@
 """A folder of a stranger: none of its modules and settings files runs when a command is given in it."""
 
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,6 +15,8 @@ from tests.faults.foreign_folder import variables, write_foreign_folder
 from tests.faults.household import SHUNTER
 
 PATIENCE_SECONDS = 600
+OWN_FOLDERS = ("engine", "extensions", "flows", "hardware", "ingestion", "models", "operation", "planner", "reporting")
+OWN_FOLDERS += ("retraining", "search", "serving", "shunter", "tasks", "tracking")
 
 
 @pytest.fixture
@@ -97,6 +100,16 @@ def test_libraries_read_no_settings_of_the_current_folder(foreign: Path, tmp_pat
         check=True,
     )
     assert done.stdout.split() == ["False", "None"]
+
+
+def test_one_function_starts_every_process() -> None:
+    """But for the command of the user that gets the notifications."""
+    starts = re.compile(
+        r"subprocess\.(run|Popen|call|check_\w+)\(|os\.(system|popen|fork|spawn\w+|exec\w+|posix_spawn\w*)\("
+    )
+    sources = {path for folder in OWN_FOLDERS for path in (PROJECT_ROOT / folder).rglob("*.py")}
+    found = {str(path.relative_to(PROJECT_ROOT)) for path in sources if starts.search(path.read_text())}
+    assert found == {"shunter/python_processes.py", "tasks/notify.py"}
 
 
 @pytest.mark.slow
