@@ -81,7 +81,7 @@ def test_both_are_judged_on_the_users_that_both_know(dataset: Any, translated: d
     assert found.gain_low < found.gain < found.gain_high
     assert found.is_better == (found.gain_low > 0)
     assert gains.min() < found.gain_low < gains.max()
-    assert f"Of {found.users} users" in found.explain()
+    assert f"{found.users} users" in found.explain()
     assert RankingComparison.model_validate_json(found.model_dump_json()) == found
 
 
