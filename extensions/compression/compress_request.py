@@ -1,4 +1,4 @@
-"""Request of `shunter compress`: one model for the command line and Python."""
+"""Request of `shunter compress`: a pydantic class for the options of the command line and for Python."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -59,8 +59,8 @@ def best_form(
     """Search for the packing options with the least log loss within a file size, by one pass of hill climbing.
 
     The search begins with 8 bits and all units. It then changes the bits of the layers, the share of the units and the
-    bits of the rows in this order. Each option is set to the value with the least loss, with as many rows as fit.
-    E2CNN searches the number of channels in the same way, but no bits.
+    bits of the rows in this order. Each option is set to the value with the least loss. The most used table rows are
+    kept, as many as fit. E2CNN searches the number of channels in the same way, but no bits.
 
     Args:
         model: Model on the CPU in evaluation mode; it does not change.
@@ -85,7 +85,10 @@ def best_form(
 
 
 def climb(tried: Callable[[Form], Packed | None], form: Form = Form(), *, enough: float) -> Packed | None:  # noqa: B008
-    """Return the best options of one pass over `CHOICES`; the pass ends when the log loss is at most `enough`."""
+    """Return the packed model with the least log loss of one pass over the options in `CHOICES`, from `form`.
+
+    The pass is skipped if `form` itself has a log loss of at most `enough`. None if no options fit.
+    """
     best = tried(form)
     if best is not None and best.loss <= enough:
         return best

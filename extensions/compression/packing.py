@@ -221,7 +221,7 @@ def _quantised(values: Tensor, bits: int) -> dict[str, Tensor]:
 
 
 def _named(name: str, kept: Tensor) -> dict[str, Tensor]:
-    """Return a dict with the indices of the kept rows or columns under `name`; empty if the kept ones come first."""
+    """Return `{name: kept}`, the indices of the kept rows or columns; empty if they are 0, 1, 2 and so on."""
     return {} if bool((kept == torch.arange(len(kept))).all()) else {name: kept.int()}
 
 

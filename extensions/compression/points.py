@@ -21,7 +21,7 @@ class FormSearch(Protocol):
 
 
 def every_point(choices: Choices, costs: Callable[[Point], Costs], trials: int) -> list[tuple[Point, Costs]]:
-    """Return all points of the space in the order of their values, at most `trials`."""
+    """Return the first `trials` points of the space with their costs, in the order of the listed values."""
     points = (dict(zip(choices, values, strict=True)) for values in product(*choices.values()))
     return [(point, costs(point)) for point in islice(points, trials)]
 
@@ -31,8 +31,8 @@ def search_choices(
 ) -> Sequence[tuple[Point, Costs]]:
     """Try points of a space; see `shunter.extensions.compression.points.FormSearch`.
 
-    If there are no more points than trials, all points are tried. Otherwise the points with the same value for all
-    choices come first, then samples of the multi-objective TPE (Ozaki et al., GECCO 2020).
+    If the space has at most `trials` points, all are tried. Otherwise the first points take one value for all choices
+    (all `int8`, say); the others are sampled by multi-objective TPE (Ozaki et al., GECCO 2020).
 
     Args:
         choices: Values of each choice.
@@ -72,7 +72,7 @@ def search_choices(
 
 
 def costs_of(point: Point, costs: Callable[[Point], Costs], found: dict[tuple[str, ...], tuple[Point, Costs]]) -> Costs:
-    """Return the costs of a point, cached."""
+    """Return the costs of a point from `found`; compute and add them to `found` if missing."""
     key = tuple(point.values())
     if key not in found:
         found[key] = point, costs(point)

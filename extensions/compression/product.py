@@ -120,7 +120,7 @@ class ProductLinear(CompressedLinear):
         return found.masked_fill_(is_lost.unsqueeze(1), torch.nan) if is_lost.any() else found
 
     def _sums(self, numbers: Tensor) -> Tensor:
-        """Sum the table rows of each input row: int32 `[rows, parts]` to `[rows, outputs]`."""
+        """Return the sum of the table rows with these numbers, int32 `[rows, parts]`, as float32 `[rows, outputs]`."""
         if not len(numbers):
             return self.scale.new_zeros(0, self.outputs)
         if self.table.device.type != "cpu":
@@ -145,7 +145,7 @@ class ProductLinear(CompressedLinear):
         return unpack(host)[:, : self.outputs].to(self.table.device)
 
     def _prepare(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the prototypes as matrix, the constants of the distances, and the first row of each part; cached."""
+        """Return, cached: factors and offsets that give the distances from inputs, and each part's first table row."""
         if self._prepared is None:
             exact = self.prototypes.float()
             number = torch.arange(self.count, device=exact.device)
@@ -159,7 +159,7 @@ class ProductLinear(CompressedLinear):
 
 
 def _pack_4_bits(table: Tensor) -> Tensor:
-    """Pack rows into 4 bits; an odd number of outputs is padded by one."""
+    """Return a float table `[rows, outputs]` quantised to 4 bits; a zero column makes the number of outputs even."""
     return torch.ops.quantized.embedding_bag_4bit_prepack(nn.functional.pad(table, (0, table.shape[1] % 2)))
 
 

@@ -24,12 +24,12 @@ class _Forward(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, mixed: Tensor, hard: Tensor) -> Tensor:
-        """Return `hard`."""
+        """Return a copy of `hard`, the output of the final layer."""
         return hard.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        """Pass the gradient to `mixed`."""
+        """Return the unchanged gradient for `mixed`, and None for `hard`."""
         return gradients[0], None
 
 
@@ -96,13 +96,13 @@ class LearnedProduct(nn.Module):
         return torch.bmm(prototypes, padded.view(self.form.parts, self.form.length, -1))
 
     def _parts(self, rows: Tensor) -> Tensor:
-        """Cut `[rows, inputs]` into scaled sub-vectors `[parts, rows, length]`, whose largest value is 1."""
+        """Multiply inputs `[rows, inputs]` by their factors, and cut them into sub-vectors `[parts, rows, length]`."""
         form = self.form
         padded = nn.functional.pad(rows * self.scale, (0, form.parts * form.length - form.inputs))
         return padded.view(len(rows), form.parts, form.length).transpose(0, 1)
 
     def _scale_of(self, rows: Tensor) -> Tensor:
-        """Return the factor of each input: its weight within the part, scaled so that the largest value becomes 1."""
+        """Return a factor per input: the norm of its weights, scaled so that each sub-vector's largest value is 1."""
         norm = self.weight.detach().norm(dim=0)
         norm = norm.clamp(min=LEAST_WEIGHT * float(norm.mean()) + SMALLEST)
         largest = (rows.abs() * norm).amax(0).clamp(min=SMALLEST)
@@ -113,12 +113,12 @@ class LearnedProduct(nn.Module):
 
 
 def learned_products(module: nn.Module) -> dict[str, LearnedProduct]:
-    """Return the trainable lookup-table layers by path."""
+    """Return the trainable lookup-table layers inside a module, by their path in the module."""
     return {path: one for path, one in module.named_modules() if isinstance(one, LearnedProduct)}
 
 
 def groups_of(layers: nn.Module, rate: float, sharpness_rate: float) -> list[dict[str, Any]]:
-    """Return the parameter groups of an optimiser: temperatures have their own learning rate."""
+    """Return two parameter groups for an optimiser: the layers' temperatures have their own learning rate."""
     sharp = [one.sharpness for one in learned_products(layers).values()]
     known = {id(one) for one in sharp}
     others = [one for one in layers.parameters() if id(one) not in known]

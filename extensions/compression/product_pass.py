@@ -40,7 +40,7 @@ SCORED_ROWS = 2_048  # calibration rows for the comparison of points before fine
 
 
 class ProductLayers(SmallerModel):
-    """Pass that searches for the form of each layer, then fine-tunes the model (`product`)."""
+    """Pass `product`: searches which layers become lookup tables or 8-bit layers, then fine-tunes the model."""
 
     name = "product"
 
@@ -58,7 +58,7 @@ class ProductLayers(SmallerModel):
 
 
 def _front(found: Sequence[tuple[Point, Costs]]) -> list[Point]:
-    """Return the Pareto-optimal points with lookup tables, evenly spaced along the time, the fastest first."""
+    """Return at most `MOST_CANDIDATES` Pareto-optimal points with lookup tables, the fastest first."""
     known = [(point, costs) for point, costs in found if any(value in FORMS for value in point.values())]
     marked = on_front(np.array([costs for _, costs in known]))
     best = sorted((one for one, is_best in zip(known, marked, strict=True) if is_best), key=lambda one: one[1][1])
@@ -67,7 +67,7 @@ def _front(found: Sequence[tuple[Point, Costs]]) -> list[Point]:
 
 
 class _Layers:
-    """Layers of a model with the time of each of their forms.
+    """Hidden layers of a model, with the measured time of each layer unchanged, in 8 bits and as lookup table.
 
     Args:
         subject: Model to compress.
@@ -89,10 +89,10 @@ class _Layers:
         self.known: dict[tuple[Place, str], LearnedProduct] = {}
 
     def worth_trying(self) -> dict[str, list[str]]:
-        """Return by layer the forms to search: those faster than the original; all forms if the bytes are limited.
+        """Return the forms to search by layer: those faster than the original, or all if the model's size is limited.
 
         Raises:
-            InfeasibleError: No lookup table is possible.
+            InfeasibleError: No layer has a lookup table among its forms.
         """
         rows = len(next(iter(self.seen.values())))
         enough = [name for name, form in FORMS.items() if form["prototypes"] * LEAST_ROWS_A_PROTOTYPE <= rows]
@@ -113,7 +113,10 @@ class _Layers:
         return points
 
     def costs(self, point: Point) -> tuple[float, float, float]:
-        """Return the costs of a point: divergence from the original before fine-tuning, seconds and bytes."""
+        """Return the costs of a point, one form per layer: divergence before fine-tuning, seconds and bytes.
+
+        The divergence is that of the predictions from the original model's.
+        """
         finished = [
             _finish(layers, self._int8_places(point, number)) for number, layers in enumerate(self._learning(point))
         ]
@@ -124,7 +127,7 @@ class _Layers:
         return apart, seconds, float(size)
 
     def candidate(self, point: Point) -> Candidate:
-        """Return a point as a candidate for fine-tuning."""
+        """Return the model with the forms of a point, one per layer, as a candidate for fine-tuning."""
         places = [self._int8_places(point, number) for number in range(len(self.members))]
 
         def finished(learned: Sequence[nn.Module]) -> list[nn.Module]:
@@ -134,7 +137,7 @@ class _Layers:
         return Candidate(named, partial(self._learning, point), finished)
 
     def _learning(self, point: Point) -> list[nn.Module]:
-        """Return copies of the layers of each member with trainable lookup tables."""
+        """Return a copy of each member's layers, with trainable lookup tables where the point has them."""
         made: list[nn.Module] = []
         for number, member in enumerate(self.members):
             layers = copy.deepcopy(member.layers)
@@ -162,7 +165,7 @@ class _Layers:
 
 
 def _finish(layers: nn.Module, int8: Mapping[str, bool]) -> nn.Module:
-    """Return trained product-quantised layers in their form for scoring."""
+    """Return a copy of layers for scoring: lookup tables as trained, and the layers in `int8` as 8-bit layers."""
     forms: dict[str, CompressedLinear] = {path: one.finished_copy() for path, one in learned_products(layers).items()}
     for path, is_signed in int8.items():
         linear = layers.get_submodule(path)

@@ -51,7 +51,7 @@ def try_rivals(subject: CompressionSubject, title: str) -> Rivals:
 
 
 def ratio_of(record: PassRecord, name: str) -> float:
-    """Return the ratio of a metric with a pass to the metric without it; 1 if it was not measured."""
+    """Return a metric of the compressed model divided by the original model's; 1 if it was not measured."""
     return next((one.after / one.before for one in record.figures if one.name == name and one.before), 1.0)
 
 

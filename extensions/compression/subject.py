@@ -40,7 +40,7 @@ class QualityLimit:
 
     @property
     def label(self) -> str:
-        """Return the name of the metric in texts."""
+        """Return the name of the metric as shown to users: `AUC` or `RMSE`."""
         return self.metric.upper()
 
     def of(self, metrics: Metrics) -> float:
@@ -93,7 +93,7 @@ class CompressionSubject:
     form_name: str = ""
 
     def with_model(self, model: Model | Ensemble) -> "CompressionSubject":
-        """Return a copy of these inputs with another model to compress."""
+        """Return a copy of this subject with another model to compress."""
         return replace(self, model=model)
 
 
@@ -113,7 +113,7 @@ def hidden_linears(model: Model | Ensemble) -> dict[Place, nn.Linear]:
 
 
 def with_forms(model: Model | Ensemble, forms: Mapping[Place, CompressedLinear]) -> Model | Ensemble:
-    """Return a model with other forms of some layers; everything else is shared with the original."""
+    """Return a model whose layers in `forms` are replaced by compressed ones; all else is shared with `model`."""
     made: list[Model] = []
     for number, member in enumerate(members_of(model)):
         own = {path: form for (of, path), form in forms.items() if of == number}
@@ -122,7 +122,7 @@ def with_forms(model: Model | Ensemble, forms: Mapping[Place, CompressedLinear])
 
 
 def with_members(model: Model | Ensemble, members: list[Model]) -> Model | Ensemble:
-    """Return a model that combines other members in the same way."""
+    """Return an ensemble of `members` with the weights and combiner of `model`; for a single model, the one member."""
     if not isinstance(model, Ensemble):
         return members[0]
     ensemble = Ensemble(members, model.weights.tolist())

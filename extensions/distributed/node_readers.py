@@ -44,7 +44,7 @@ MOST_LOSSES = 3  # lost processes per unit: a unit that ends its process on ever
 
 @contextmanager
 def crew_of_nodes(request: ClusterRequest, source: Source, cache: Path) -> Iterator[Crew | None]:
-    """Yield the nodes of a cluster as a crew, or the crew of this machine if it has at least as many cores.
+    """Yield a crew of worker processes on a cluster's nodes, or on this machine if it has at least as many cores.
 
     Args:
         request: Names the cluster.
@@ -100,7 +100,7 @@ def _copy(_: None, path: Path) -> str | None:
 
 
 def _nodes(resource: str | None) -> list[ClusterNode]:
-    """Return the alive nodes, only those with the resource if one is named."""
+    """Return the live nodes; if `resource` is given, only nodes that were started with this Ray resource."""
     return [node_of(node, ()) for node in alive_nodes() if resource is None or node["Resources"].get(resource)]
 
 
@@ -197,7 +197,7 @@ class Nodes:
             self._idle.put(hand)
 
     def __enter__(self) -> Self:
-        """Return the crew; leaving the context ends the processes."""
+        """Return this object; leaving the context ends the processes."""
         return self
 
     def __exit__(self, *details: object) -> None:
@@ -209,7 +209,9 @@ class Nodes:
             ray.kill(hand.actor)
 
     def call(self, prepare: Callable[[], Prepared], work: Callable[[Prepared, Item], Result], item: Item) -> Result:
-        """Process an item, see `Crew.call`; if its worker is lost, another one or finally this process repeats it.
+        """Process an item on an idle worker; if the worker is lost, another worker repeats the item.
+
+        Without any worker left, this process does the work. See `Crew.call`.
 
         Raises:
             DataError: `MOST_LOSSES` processes were lost while they processed this item.
@@ -254,7 +256,7 @@ class Nodes:
             self._idle.put(None)
 
     def _start(self, nodes: Sequence[ClusterNode], seen: Seen) -> list[tuple[_WorkerHandle, Any]]:
-        """Start a process for each core; return each handle with its pending `fault`, after `START_SECONDS` at most."""
+        """Start a worker process per core of each node; return each with its pending `fault` after a short wait."""
         import ray
 
         environment = {"env_vars": ONE_THREAD | KEPT_MEMORY | {"SHUNTER_HOME": str(Settings().home)}}

@@ -135,7 +135,7 @@ def plan(**options: Any) -> None:
 
 
 def _check(request: PlanRequest) -> None:
-    """Raise for an unknown model, accelerator or file, before any server starts."""
+    """Raise for an unknown model, accelerator or machine file, before the flow starts."""
     from shunter.models.names import check_model
 
     check_model(request.architecture.model)

@@ -1,4 +1,4 @@
-"""Request of `shunter plan`: one model for the command line and Python."""
+"""Request of `shunter plan`: a pydantic class for the options of the command line and for Python."""
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -60,7 +60,7 @@ class DevicesRequest(Group, frozen=True, title="Devices"):
 
 
 class PlanRequest(Request, frozen=True, title="Plan"):
-    """Plan of a model, trained on a data set and divided over devices."""
+    """Request for a plan that divides a model, trained on a data set, over devices."""
 
     source: DataRequest = Field(default=DataRequest(), description="Source of the rows.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")

@@ -38,7 +38,7 @@ NOTES = (
 
 
 class PlanScaleRequest(Request, frozen=True, title="Plan of scale"):
-    """Training speed of a model on growing numbers of hosts, for several ways to divide it."""
+    """Request to simulate a model's training speed on growing numbers of hosts, for several ways to divide it."""
 
     source: DataRequest = Field(default=DataRequest(), description="Source of the rows.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")
@@ -170,7 +170,7 @@ def scale_table(report: "ScaleReport", ways: Sequence[str]) -> TextTable:
 
 
 def draw_scale(report: "ScaleReport", path: Path) -> Path:
-    """Plot samples per second over devices, both logarithmic, with a line for each way; return the PNG file."""
+    """Plot samples per second over devices on log axes, a line for each way to divide the model; return the path."""
     from matplotlib.figure import Figure
 
     from shunter.extensions.distributed.planning.scale import WAYS

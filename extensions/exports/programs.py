@@ -42,7 +42,7 @@ def export_torch(named: str, folder: Path, increments: Sequence[Path] = ()) -> E
 
 
 def export_compiled(named: str, folder: Path, increments: Sequence[Path] = ()) -> ExportedModel:
-    """Export a click model like `export_torch`, with an additional AOTInductor package for this processor.
+    """Export a click model as a `torch.export` program and as an AOTInductor package for this processor.
 
     Raises:
         UnsupportedError: There is no C++ compiler, the model ranks items, or one of its operations cannot be exported.

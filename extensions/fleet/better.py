@@ -35,8 +35,7 @@ class Mover(Protocol):
     def take(self, here: Placement, after: Placement) -> bool:
         """Lease the new placement and release the current one; return False if the new placement is in use.
 
-               The training's state is already saved.
-        Called in the thread that started the training.
+        Called in the thread that started the training, after the training's state has been saved.
         """
         ...
 

@@ -70,7 +70,7 @@ class Board:
         self.waiting[state.name] = state
 
     def release(self, state: JobState) -> None:
-        """Remove a completed job from the board."""
+        """Remove a completed job from `running`, and free its accelerators."""
         assert state.placement is not None, f"{state.name} does not run"
         self._take(state, state.placement, -1)
         del self.running[state.name]
@@ -207,7 +207,10 @@ class Board:
     def fill(
         self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, need: Need = ANYWHERE
     ) -> Placement | None:
-        """Return a placement on the machines with most free accelerators, or (`is_sorted`) in the given order."""
+        """Return a placement that fills one machine after the other; None if they have too few free accelerators.
+
+        Machines with most free accelerators come first, or the given order is used (`is_sorted`).
+        """
         order = machines if is_sorted else sorted(machines, key=lambda i: (-self.free[i], i))
         taken, missing = [], accelerators
         spoken_for: dict[int, float] = {}  # memory by server with two machines in this placement

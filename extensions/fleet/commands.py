@@ -99,7 +99,7 @@ def run(**options: Any) -> None:
 
 
 def _check_run(request: FleetRunRequest) -> None:
-    """Raise for invalid requests before any server starts."""
+    """Raise before the flow starts if several policies are named, or if the job file is invalid."""
     from shunter.extensions.fleet.live.asked import read_fleet_jobs
     from shunter.extensions.fleet.policies import policy_names
 
@@ -118,7 +118,7 @@ def _write(out: Path, page: str) -> None:
 
 
 def _check(request: FleetRequest) -> None:
-    """Raise for invalid requests before any server starts."""
+    """Raise before the flow starts if a policy, the job file or the cluster file is invalid."""
     from shunter.extensions.fleet.files import check_fleet
     from shunter.extensions.fleet.policies import policy_names, trained_policies
 

@@ -69,7 +69,7 @@ def assign_lanes(schedule: Schedule) -> list[tuple[Span, int, int]]:
 
 
 def steps_chart(title: str, steps: Steps, schedule: Schedule, part: Steps = ()) -> str:
-    """Return a chart of a value over time, with a part of the value in a darker colour."""
+    """Return an SVG chart of a value over time; a second curve, `part` of the value, is drawn darker."""
     height, top = 90.0, max((value for _, value in steps), default=0.0) or 1.0
     body = _area(steps, top, height, schedule, "#4e79a755") + (
         _area(part, top, height, schedule, "#4e79a7") if part else ""

@@ -38,7 +38,7 @@ LEAST_SECONDS = 1e-3  # of a training run that had ended at its first observatio
 
 
 class Source(StrEnum):
-    """Source of a time."""
+    """Source of a job's training time: stated in the job file, measured in an earlier fleet, or estimated."""
 
     STATED = "stated"
     MEASURED = "measured"
@@ -292,7 +292,10 @@ def _row(name: str) -> str | None:
 
 
 def _placed(candidates: "Sequence[Candidate]", row: str | None, accelerators: int) -> "Candidate | None":
-    """Return the fp32 candidate with this number of cores of this machine, or of the catalogue's accelerators."""
+    """Return the fp32 candidate on this many accelerators of the catalogue row; None if there is none.
+
+    Without a row: the candidate on most cores of this machine's CPU, at most `accelerators`.
+    """
     found = [one for one in candidates if one.placement.precision == "fp32" and one.placement.power_limit_watts is None]
     if row is None:  # if the CPU has fewer cores, all are used
         here = [one for one in found if one.is_here and one.placement.device == CPU]

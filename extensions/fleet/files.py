@@ -126,7 +126,7 @@ class OwnJob(Finite):
 
     @property
     def _count(self) -> int:
-        """Return the requested number for types that `accelerators` does not name."""
+        """Number of accelerators that the job needs of each type that the option `accelerators` does not name."""
         return self.processes if isinstance(self.accelerators, dict) else self.accelerators
 
     @model_validator(mode="after")
@@ -214,7 +214,7 @@ def read_fleet(request: FleetRequest, predict_times: PredictTimes) -> tuple[list
 
 
 def check_fleet(request: FleetRequest) -> tuple[list[Job], Cluster]:
-    """Read and check the jobs and the cluster before times are predicted; the times of these jobs are placeholders.
+    """Read and check the jobs and the cluster; jobs without a stated time get 1 s as a placeholder.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.

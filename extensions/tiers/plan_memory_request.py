@@ -1,4 +1,4 @@
-"""Request of `shunter plan memory`: one model for the command line and Python."""
+"""Request of `shunter plan memory`: a pydantic class for the options of the command line and for Python."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any

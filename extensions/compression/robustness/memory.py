@@ -211,7 +211,7 @@ class Detector:
         return list(min(subsets, key=lambda kept: self._divergence(self.memory.combine(logits, kept))))
 
     def _divergence(self, now: np.ndarray) -> float:
-        """Return the divergence in nats, rounded so that subsets with equal results tie and the larger one is kept."""
+        """Return the divergence of log odds from the undamaged ones, in nats; rounded, so that equal results tie."""
         return round(_divergence(self.undamaged, now), 9)
 
 

@@ -68,7 +68,7 @@ class RobustnessCard:
         return figures
 
     def _withstood(self, answer: str) -> float | None:
-        """Return the highest fault rate at which a protection keeps the AUC at or above the floor; None for no rate."""
+        """Return the last fault rate before the AUC under a protection falls below the floor; None if there is none."""
         highest = None
         for one in self.found:
             if one.mean_auc(answer) < self.floor:
@@ -78,7 +78,7 @@ class RobustnessCard:
 
 
 def rows_of(card: RobustnessCard) -> list[tuple[str, ...]]:
-    """Return a table row with the quality at each fault rate."""
+    """Return one row of the card's table per fault rate: rate, faults, AUC by protection, kept members."""
     alone = {one.errors.rate: f"{one.mean_auc(ALONE):.4f}" for one in card.alone}
     return [
         (

@@ -1,4 +1,4 @@
-"""Request of `shunter robustness`: one model for the command line and Python."""
+"""Request of `shunter robustness`: a pydantic class for the options of the command line and for Python."""
 
 import math
 from enum import StrEnum

@@ -93,6 +93,6 @@ def log_robustness(run_id: str, version: Version, dataset: Dataset, card: Robust
 
 
 def _best_alone(memory: Memory, test: EvaluationSample) -> Memory:
-    """Return the member with the highest AUC on the test rows, a choice in favour of the single model."""
+    """Return the member with the highest AUC on the test rows, which flatters the best single model."""
     scores = [quality_on(test, one).auc for one in members_logits(memory, test)]
     return memory.member(int(np.argmax(scores)))

@@ -36,11 +36,11 @@ class FaultResult:
     left: float
 
     def mean_auc(self, answer: str) -> float:
-        """Return the mean AUC over the draws, with a protection of `ANSWERS`."""
+        """Return the AUC under one of the protections in `ANSWERS`, averaged over the random draws of faults."""
         return float(np.mean(self.auc[answer]))
 
     def mean_ne(self, answer: str) -> float:
-        """Return the mean NE over the draws, with a protection of `ANSWERS`."""
+        """Return the NE under one of the protections in `ANSWERS`, averaged over the random draws of faults."""
         return float(np.mean(self.ne[answer]))
 
 

@@ -109,15 +109,15 @@ def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming
 
 
 class _MeasuredError(Exception):
-    """Signal that all steps are measured, in every process."""
+    """Exception that ends the training loop, in every process, once all steps are measured."""
 
 
 class _InTurns(ManyProcesses):
     """Process group that alternates compiled and uncompiled steps, and records the compile time.
 
     Attributes:
-        compile_seconds: None if nothing was compiled.
-        was_eager: Whether each step was uncompiled.
+        compile_seconds: Duration of the compilation; None if nothing was compiled.
+        was_eager: For each step, True if it ran uncompiled.
     """
 
     compile_seconds: float | None = None

@@ -97,7 +97,7 @@ class ProcessGroup(Executor):
         return measure_energy(self.placement.accelerator)
 
     def _time_steps(self, job: ClickJob) -> StepTiming:
-        """Measure some steps of a training run in the same number of processes."""
+        """Measure some training steps in as many processes as the placement has."""
         return time_group(self._divided(job), self._sharding, self.placement.processes)
 
     def _divided(self, job: ClickJob) -> ClickJob:
@@ -142,7 +142,7 @@ def group_of_processes(placement: Placement, division: Division = Division()) ->
 
 
 def machine_here(accelerator: str, processes: int) -> Machine:
-    """Return an accelerator of this machine as seen by the sharding planner; see `machine_of`."""
+    """Return memory and speeds of an accelerator of this machine, for the sharding planner; see `machine_of`."""
     profile = next(found for found in local_profiles() if found.accelerator.name == accelerator)
     return machine_of(profile, processes)
 
@@ -158,7 +158,10 @@ def machine_of(profile: HardwareProfile, processes: int) -> Machine:
 
 
 class _GroupChannel:
-    """Channel to the first process; the `shunter.engine.executors.remote_training.Channel` of a group."""
+    """Connection to the first process of the group, as a `shunter.engine.executors.remote_training.Channel`.
+
+    Reading raises `LostError` if any process of the group has failed.
+    """
 
     def __init__(self, connection: Connection, group: Group) -> None:
         self._connection, self._group = connection, group

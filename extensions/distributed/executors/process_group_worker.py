@@ -29,7 +29,7 @@ from shunter.extensions.distributed.training.plan import Sharding
 
 
 def main(folder: Path, rank: int) -> int:
-    """Take part in the training whose task is in `folder`; return the exit code."""
+    """Train as process `rank` of the group that reads its task from `folder`; return the exit code."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # interrupts come as orders, to all processes at once
     task: Task
     sharding: Sharding

@@ -98,7 +98,7 @@ def fitted(
         durations: Seconds of each repetition, by operation and size of the message.
         processes: Number of processes.
         link: Description of the link, such as `gloo over loopback`.
-        message_bytes: Sizes.
+        message_bytes: Timed message sizes in bytes.
         operations: Timed operations.
     """
     costs = []
@@ -161,10 +161,12 @@ def _slowest_durations(run: Callable[[], object]) -> list[float]:
 
 
 def _timed_shared(message_bytes: Sequence[int]) -> Iterator[tuple[tuple[Collective, int], list[float]]]:
-    """Time the exchange through shared memory as `timed` does; yield nothing if processes cannot share memory here.
+    """Time exchanges through shared memory; yield operation and message size with the slowest process's seconds.
 
-    Message sizes are those of the replaced collectives. For an all-gather this is a process's vectors for its own
-    samples, else for the samples of all processes.
+    Nothing is yielded if the processes cannot share memory.
+
+    Each exchange is recorded under the collective that it replaces. For an all-gather, a message is a process's vectors
+    for its own samples, otherwise for the samples of all processes.
     """
     memory = SharedMemory.offered()
     if memory is None:
@@ -181,19 +183,19 @@ def _timed_shared(message_bytes: Sequence[int]) -> Iterator[tuple[tuple[Collecti
 
 
 def _there(shared: SharedVectors, samples: int) -> list[float]:
-    """Return the seconds of exchanging the vectors of `samples` samples of each process."""
+    """Return the seconds, by repetition, to exchange the vectors of `samples` samples of each process."""
     vectors = torch.zeros(samples * shared.count, BAGS * BAG_WIDTH)
     return _slowest_durations(lambda: shared.gathered([vectors], samples))
 
 
 def _back(shared: SharedVectors, samples: int) -> list[float]:
-    """Return the seconds of exchanging the gradients of the vectors of `samples` samples of each process."""
+    """Return the seconds, by repetition, to exchange the gradients of the vectors of `samples` samples each."""
     gradient, like = torch.zeros(samples, shared.columns), [(samples * shared.count, BAGS * BAG_WIDTH)]
     return _slowest_durations(lambda: shared.returned(gradient, like, samples))
 
 
 def _in_turn(count: int) -> list[int]:
-    """Return the source column of each output column, which interleaves the bags of all processes."""
+    """Return for each output column its column in the processes' concatenated vectors; outputs are sorted by bag."""
     return [
         (owner * BAGS + bag) * BAG_WIDTH + column
         for bag in range(BAGS)

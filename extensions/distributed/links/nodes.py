@@ -127,7 +127,10 @@ def _on_every_node(work: Callable[[], Any], nodes: Sequence[dict[str, Any]]) -> 
 
 
 def gather(pending: Sequence[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str, Any], Any]]:
-    """Return the answers that arrive within `ANSWER_SECONDS`; nodes without an answer are logged."""
+    """Wait at most `ANSWER_SECONDS` for the nodes' pending results; return pairs of node and result.
+
+    Nodes without a result are logged and left out.
+    """
     import ray
     from ray.exceptions import RayError
 

@@ -119,7 +119,7 @@ class SimulatedStep(Frozen):
 
     Attributes:
         machine: Key of machine and number of processes; plans with equal keys calibrate each other. None: not used.
-        predicted_seconds: Predicted step time, with the calibration at that time.
+        predicted_seconds: Step time as predicted before the plan was executed.
         resources: Number of devices and links.
         resource: Number of the device or link of each task; -1 for none.
         waits_for: Numbers of the dependencies of each task.
@@ -273,7 +273,10 @@ def _errors_from_others(steps: Sequence[_Step], ridge: float, known: np.ndarray)
 
 
 def _fit(steps: Sequence[_Step], ridge: float, known: np.ndarray) -> _Fit:
-    """Fit the factors with a ridge towards a common multiple of `known`; an infinite ridge returns that multiple."""
+    """Fit the factors with a ridge towards the prior factors `known` times one common slowdown.
+
+    An infinite ridge returns the prior factors times the slowdown.
+    """
     from scipy.optimize import nnls
 
     common = statistics.median(step.measured / step.seconds(known) for step in steps)

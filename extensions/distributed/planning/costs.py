@@ -60,7 +60,7 @@ IDS, VECTORS = ("ids_out", "ids_in"), ("in", "out")  # fields of a message at th
 
 
 class Layout:
-    """Index of each sum in the list of all sums.
+    """Index of each cost that is summed over the tables (see the module) in the list of all these sums.
 
     Args:
         machine: Devices and links.
@@ -81,11 +81,11 @@ class Layout:
         self._host_field = {name: place for place, name in enumerate(HOST_FIELDS)}
 
     def of_device(self, field: str, group: int, device: int) -> int:
-        """Return the index of a group's sum at a device."""
+        """Return the index of the sum of a field, such as `lookup`, over the tables of a group at one device."""
         return (self._field[field] * len(self.groups) + group) * self.count + device
 
     def of_host(self, field: str, group: int, host: int) -> int:
-        """Return the index of a group's sum of traffic between hosts, at one host."""
+        """Return the index of the sum of a field of traffic between hosts, over a group's tables, at one host."""
         return self._host_base + (self._host_field[field] * len(self.groups) + group) * self.hosts + host
 
     def tables(self, group: int) -> int:
@@ -98,7 +98,7 @@ class Layout:
 
 
 class TableCosts:
-    """Contributions of the tables of a model on a machine.
+    """Costs that each table adds to the sums of a training step on a machine, cached by placement.
 
     Args:
         machine: Devices and links.
@@ -125,7 +125,7 @@ class TableCosts:
         self._host_of = [device.host for device in machine.devices]
 
     def contribution(self, table: int, choice: Choice) -> Contribution:
-        """Return the contribution of a table under a placement."""
+        """Return what a table adds to the sums under a placement: pairs of index and amount."""
         key = (table, choice)
         if key not in self._kept:
             sums: dict[int, float] = {}
@@ -136,7 +136,7 @@ class TableCosts:
         return self._kept[key]
 
     def sums(self, choices: "list[Choice]") -> list[float]:
-        """Return the sums over all tables."""
+        """Return all sums of the tables' costs under these placements, at the indices of `layout`."""
         total = [0.0] * self.layout.size
         for table, choice in enumerate(choices):
             for place, amount in self.contribution(table, choice):
@@ -302,7 +302,14 @@ class TableCosts:
     def _messages(
         self, group: int, owner: int, amounts: Sequence[float], fields: tuple[str, str]
     ) -> Iterator[tuple[int, float]]:
-        """Add messages between the owner and every other device, with the amounts of the device's samples."""
+        """Yield the bytes exchanged between a table's owner and every other device, as pairs of sum index and amount.
+
+        Args:
+            group: Index of the exchange group of the table.
+            owner: Index of the device that owns the table.
+            amounts: Bytes for the samples of each device.
+            fields: Field of the sums at the other devices, and field at the owner.
+        """
         layout, (at_others, at_owner) = self.layout, fields
         near, far = self._by_distance(owner, amounts)
         for device, amount in near.items():
@@ -314,7 +321,7 @@ class TableCosts:
             yield layout.of_host(at_owner, group, self._host_of[owner]), sum(far.values())
 
     def _by_distance(self, owner: int, amounts: Sequence[float]) -> tuple[dict[int, float], dict[int, float]]:
-        """Return the amounts of the owner's neighbours by device, and of the other hosts by host."""
+        """Return the amounts of the other devices on the owner's host by device, and of the other hosts by host."""
         near: dict[int, float] = {}
         far: dict[int, float] = {}
         for device, amount in enumerate(amounts):
@@ -326,7 +333,7 @@ class TableCosts:
         return near, far
 
     def _staged(self, group: int, owner: int, vectors: Sequence[float]) -> Iterator[tuple[int, float]]:
-        """Return the costs of rows divided within a host: partial sums are reduced there, then sent to other hosts."""
+        """Yield bytes sent for rows divided within a host, by sum index: partial sums are added, then sent to hosts."""
         layout, host = self.layout, self._host_of[owner]
         partial = sum(vectors) * (layout.per_host - 1) / layout.per_host
         yield layout.of_device("out", group, owner), partial

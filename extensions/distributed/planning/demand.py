@@ -36,8 +36,8 @@ class TableDemand:
         width: Number of floats in a row.
         bags: Number of pooled vectors per sample from this table.
         ids_per_sample: Number of ids per sample, summed over the bags of the table.
-        in_order: Cumulative share of the lookups over the rows, in the order of the table.
-        by_frequency: Cumulative share of the lookups over the rows, the most frequent rows first.
+        in_order: Points (number of first rows, share of the lookups in them), rows in the order of the table.
+        by_frequency: Points as in `in_order`, with the most frequent rows first.
     """
 
     name: str
@@ -85,7 +85,7 @@ class TableDemand:
         )
 
     def share_before(self, rows: float) -> float:
-        """Return the share of the lookups in the first rows of the table."""
+        """Return the share of the lookups that fall on the first `rows` rows of the table."""
         x, y = self._order
         return float(np.interp(rows, x, y))
 
@@ -138,7 +138,7 @@ class ModelDemand:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Fingerprint of the tables."""
+        """Fingerprint of the tables' names, rows and widths."""
         return tables_fingerprint([table.shape for table in self.tables])
 
     @property

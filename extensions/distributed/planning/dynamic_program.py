@@ -130,7 +130,10 @@ class _Program:
     def _grown(
         self, states: np.ndarray, plans: np.ndarray, added: np.ndarray, least: np.ndarray, best_seconds: float
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the states extended by the next table that may lead to a better plan, and their bounds."""
+        """Return each state extended by each option of the next table, with its plan and its lower bound.
+
+        States whose bound is above `best_seconds` are left out.
+        """
         found: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
         for option, sums in enumerate(added):
             grown = states + sums

@@ -145,7 +145,7 @@ def _within_hosts(costs: TableCosts, copied: set[int]) -> list[Choice] | None:
 
 
 def _if_divisible(rows: int, parts: int, choice: Choice) -> Choice:
-    """Return the choice if every part gets a row, otherwise a copy on every device."""
+    """Return the placement `choice` if every part gets a row, else the placement with a copy on every device."""
     return choice if can_divide_rows(rows, parts) else Choice("data_parallel")
 
 

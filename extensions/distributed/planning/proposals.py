@@ -141,7 +141,7 @@ def _proposals(
     *,
     most_batch: int | None,
 ) -> tuple[Proposal, ...]:
-    """Return proposals with other precisions and batch sizes for the same plan; their gains are lower bounds."""
+    """Return other precisions and batch sizes that make the plan of `report` faster without a new search."""
     plan = report.plan
     choices = plan.choices(table.name for table in demand.tables)
     layers = {one.name: one for one in demand.layers}
@@ -195,7 +195,7 @@ def _proposals(
 def _with_towers(
     demand: ModelDemand, machine: Machine, request: PlanRequest, towers: Workload, flat: PlanReport
 ) -> PlanReport | None:
-    """Return the plan of the same tables for towers; None if they do not fit."""
+    """Search a plan for the same tables in a model with a tower on each host; None if the tables do not fit."""
     other = tower_demand(demand, towers)
     if len(other.tables) < machine.hosts:
         return None

@@ -200,7 +200,7 @@ def more_surely(found: Found, rival: Sequence[Choice], error: float | None) -> t
 
 
 def _parts_sentence(equal: Found, unequal: Found) -> str:
-    """Return a sentence on the effect of unequal parts of the batch."""
+    """Return a sentence on the step time if the batch is divided in proportion to the devices' speeds."""
     change = unequal.step_seconds / equal.step_seconds - 1
     taken = "are planned, but shunter train does not support them" if change < 0 else "are not worth it"
     return f"Parts of the batch in proportion to the devices' rates {taken}: a step would take {change:+.1%}."
@@ -231,7 +231,7 @@ def step_model(
 
 
 def simulated_step(model: StepModel, choices: Sequence[Choice]) -> SimulatedStep:
-    """Return the tasks of a plan's step as a simulation with adjustable factors."""
+    """Return the tasks of a plan's step, from which the step time can be computed again with other factors."""
     amounts = model.amounts(model.costs.sums(list(choices)))
     seconds = [model.calibration.seconds(one) for one in amounts]
     step_seconds = simulate(model.graph, seconds).end[-1]
@@ -267,7 +267,7 @@ def plan_of(
     *,
     samples: Sequence[int] = (),
 ) -> Plan:
-    """Return the choices as a plan."""
+    """Return a `Plan` of these table placements and divided layers, for the request's batch size and precision."""
     return Plan(
         model=demand.family,
         data=demand.data,

@@ -40,7 +40,10 @@ FORWARD, BACKWARD = 0.3, 0.6  # of the layers' seconds; the rest is the optimise
 
 @dataclass(frozen=True)
 class Links:
-    """Links of a device: channel within its host and share of the host's network, with device counts."""
+    """Links of a device (channel within its host, share of the host's network), and numbers of hosts and devices.
+
+    The methods take bytes of one device and return seconds, unless stated otherwise.
+    """
 
     within: Channel
     across_bytes_per_second: float
@@ -53,7 +56,7 @@ class Links:
         return self.hosts * self.per_host
 
     def crossing(self, data: float) -> float:
-        """Return the bytes that leave the host, of data divided evenly among all devices."""
+        """Return how many of `data` bytes go to other hosts if each device gets an equal part."""
         return data * (self.hosts - 1) / self.hosts
 
     def flat(self, data: float) -> float:
@@ -107,7 +110,10 @@ class Links:
         return _in_pieces(dense, pieces, gathered, 2 * gathered, gathered)
 
     def hybrid_sharded(self, dense: float, weights: float, pieces: int) -> float:
-        """Return the seconds of weights sharded within each host; gradients are reduced during the next piece."""
+        """Return the seconds of forward and backward pass if weights are sharded within each host (hybrid sharded).
+
+        Gradients of a piece are reduced over the hosts during the next piece. Arguments: see `fully_sharded`.
+        """
         gathered = self.gather_in_host(weights / pieces)
         summed = self.all_reduce_parts(weights / pieces)
         return _in_pieces(dense, pieces, gathered, max(2 * gathered, summed), gathered + summed)
@@ -172,7 +178,10 @@ class ScaleReport(Frozen):
     told: str
 
     def efficiency(self, point: ScalePoint, way: str) -> float:
-        """Return a way's speed per device relative to the fewest hosts; a way absent there is compared to `flat`."""
+        """Return a way's speed per device, relative to its speed on the fewest hosts.
+
+        A way that is not simulated on the fewest hosts is compared with `flat` there.
+        """
         first = self.points[0].step_seconds
         return first.get(way, first["flat"]) / point.step_seconds[way]
 

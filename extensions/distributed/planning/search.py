@@ -178,7 +178,7 @@ class Search:
         return max(self.model.dense) + least / layout.count
 
     def _beginnings(self, more: Mapping[str, Sequence[Choice]]) -> dict[str, Sequence[Choice] | None]:
-        """Return manual plans and the given plans."""
+        """Return the initial plans by name: four built by fixed rules, and those in `more`."""
         demand, machine = self.model.costs.demand, self.model.machine
         return {
             "data parallel": data_parallel(demand),
@@ -189,7 +189,7 @@ class Search:
         }
 
     def _simulated(self, plans: Mapping[str, Sequence[Choice] | None]) -> dict[str, tuple[float, list[Choice], int]]:
-        """Return cost, choices and missing bytes of each initial plan."""
+        """Return, by name, the cost (seconds with penalty), placements and missing bytes of each initial plan."""
         found = {}
         for name, choices in plans.items():
             if choices is not None:
@@ -209,7 +209,10 @@ class Search:
     def _states(
         self, plan: SimulatedPlan, clock: Callable[[], float], begun: float, most_seconds: float
     ) -> tuple[float, str]:
-        """Move to the best plan of the dynamic program; return its bound and its proof."""
+        """Change `plan` to the dynamic program's best one; return the lower bound in seconds and the proof as text.
+
+        Returns 0 and an empty text if the tables do not fit or the program was stopped.
+        """
         self._descend(plan, clock, begun + most_seconds / 3)
         if plan.missing_bytes():
             return 0.0, ""
@@ -220,7 +223,7 @@ class Search:
         return states.bound_seconds, "no plan is faster, as a dynamic program shows" if states.is_best else ""
 
     def _program(self, plan: SimulatedPlan, most_seconds: float) -> float:
-        """Move to the plan of the integer program if it is better; return its bound, or 0 for a large model."""
+        """Change `plan` to the integer program's one if faster; return the lower bound in seconds, 0 if not solved."""
         if not (self._with_program and most_seconds) or sum(map(len, self.options)) > MOST_OPTIONS:
             return 0.0
         programmed = solve(self.model, self.options, most_seconds)
@@ -283,7 +286,7 @@ class Search:
         return table, self._chance.choice(options)
 
     def _relieved(self, plan: SimulatedPlan) -> tuple[int, Choice]:
-        """Return a change that moves a table of the busiest device, within the same host if it has several devices."""
+        """Return a table of the busiest device and a new placement, within the same host if it has several devices."""
         layout, sums = self.model.layout, plan.sums
         groups = range(len(layout.groups))
         busy = [

@@ -158,7 +158,7 @@ class StepModel:
         return TaskGraph(tasks, resources)
 
     def _tasks_of_sums(self) -> list[tuple[int, ...]]:
-        """Return for each sum over the tables (`planning.costs`) the tasks whose seconds depend on it."""
+        """Return for each cost summed over the tables (`planning.costs`) the tasks whose seconds depend on the sum."""
         layout, number = self.layout, self._number
         touched: list[set[int]] = [set() for _ in range(layout.size)]
         for (phase, group, place), task in number.items():
@@ -180,7 +180,7 @@ class StepModel:
         """Return the seconds of each task.
 
         Args:
-            sums: Sums of all tables.
+            sums: Costs summed over all tables, see `TableCosts.sums`.
         """
         taken = [0.0] * len(self.graph.tasks)
         for key, task in self._number.items():
@@ -188,7 +188,7 @@ class StepModel:
         return taken
 
     def changed(self, sums: Sequence[float], places: Iterable[int]) -> dict[int, float]:
-        """Return the new seconds of the tasks that depend on changed sums."""
+        """Return the seconds, by task, of the tasks that depend on the sums at the indices `places`."""
         tasks = {task for place in places for task in self._touched[place]}
         return {task: self._task_seconds(self._keys[task], sums) for task in tasks}
 
@@ -225,7 +225,7 @@ class StepModel:
         return amounts
 
     def _group_amounts(self, phase: str, group: int, place: int, sums: Sequence[float]) -> Amounts:
-        """Return the amounts of a group's tasks; empty if the group has no table."""
+        """Return a group's uncalibrated seconds in a phase at a device or host, by term; empty without tables."""
         tables = sums[self.layout.tables(group)]
         if not tables:
             return {}
@@ -272,7 +272,7 @@ class StepModel:
         return rounds * channel.latency_seconds, sent / channel.bytes_per_second
 
     def _reduce_seconds(self, phase: str, message: float) -> float:
-        """Return the seconds of a ring all-reduce within each host, then across hosts with the sums of the hosts."""
+        """Return the seconds of a ring all-reduce: within each host, then of the hosts' sums across hosts."""
         if self.layout.count == 1:
             return 0.0
         if phase.endswith(" across"):
@@ -295,7 +295,7 @@ class StepModel:
         return traffic.messages * channel.latency_seconds + sent / channel.bytes_per_second if sent else 0.0
 
     def parts_of_tasks(self) -> list[TaskParts]:
-        """Return the seconds of each task as a function of the sums."""
+        """Return the seconds of each task as a function of the sums of the table costs."""
         empty, parts = [0.0] * self.layout.size, []
         touched: list[list[int]] = [[] for _ in self.graph.tasks]
         for place, tasks in enumerate(self._touched):
@@ -343,7 +343,7 @@ class StepModel:
 
 
 def _operation(phase: str, kind: Group) -> Collective:
-    """Return the collective that exchanges a group."""
+    """Return the collective that exchanges the ids, vectors or gradients of tables of one kind."""
     if phase.startswith("ids") or kind not in BY_ROW:
         return "all_to_all"
     return "reduce_scatter" if phase == "vectors" else "all_gather"
@@ -388,7 +388,7 @@ class SimulatedPlan:
         return self.model.memory_bytes(self.sums)
 
     def missing_bytes(self) -> int:
-        """Return the missing bytes of all devices together."""
+        """Return the memory that the devices lack under the current plan, in bytes, summed over devices."""
         devices = self.model.machine.devices
         return sum(max(0, used - one.memory_bytes) for used, one in zip(self.memory_bytes(), devices, strict=True))
 

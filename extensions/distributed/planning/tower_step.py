@@ -36,7 +36,7 @@ class TowerStep(StepModel):
     """Step simulator for plans with a tower on each host.
 
     Args:
-        costs: Contributions of the tables of a model with towers.
+        costs: Costs that each table of a model with towers adds to a step.
         compression: Compression factor of the messages between hosts.
         calibration: Calibration of the machine's terms.
     """
@@ -139,7 +139,7 @@ def tower_workload(dataset: Dataset, spec: ModelSpec, towers: int, compression: 
 
 
 def counted_towers(spec: ModelSpec, features: Features, towers: int, compression: float, samples: int) -> Workload:
-    """Return the workload of a model with towers, from its fields without data."""
+    """Return the workload of a model with towers, counted from its spec and fields; no data are read."""
     fields = len(features.categorical)
     whole, alone = (
         counted_workload(tower_spec(spec, fields, count, compression), features, samples)
@@ -149,12 +149,12 @@ def counted_towers(spec: ModelSpec, features: Features, towers: int, compression
 
 
 def counted_workload(spec: ModelSpec, features: Features, train_samples: int) -> Workload:
-    """Return the workload of a model, from its fields without data."""
+    """Return the workload of a model, counted from its spec and fields; no data are read."""
     return workload_of(count_model(spec, features), train_samples=train_samples)
 
 
 def with_one_tower(whole: Workload, alone: Workload) -> Workload:
-    """Return the workload with a single tower, because a device computes only its host's tower, for all peers."""
+    """Return `whole` with the operator counts of `alone`, because a device computes only its own host's tower."""
     dense = {
         precision: one.model_copy(update={"operators_per_step": alone.dense[precision].operators_per_step})
         for precision, one in whole.dense.items()

@@ -118,7 +118,7 @@ class RowExchange:
         self.traffic = RowTraffic()
 
     def _shifts(self, pieces: int) -> list[list[int]]:
-        """Return for each table the offsets to global row numbers, of its replicated rows and of each block."""
+        """Return what to add to a table's row numbers to get global ones: for replicated rows, then for each block."""
         copied, used = 0, [0] * self._count
         found = []
         for table in self.tables:
@@ -162,7 +162,7 @@ class RowExchange:
         return rows + self._shift.on(device)[self._first_piece.on(device)[bag] + piece]
 
     def _distinct(self, numbers: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the distinct numbers, ascending, and the index of each number among them.
+        """Return the distinct row numbers, ascending, and for each row number its index among them.
 
         If the tables have few rows for each lookup, the rows are marked in a mask, which is faster than a sort.
         """
@@ -176,7 +176,7 @@ class RowExchange:
         return distinct, place[numbers]
 
     def _fetch(self, distinct: Tensor) -> _FetchedRows:
-        """Fetch embedding rows from their owners, given ascending row numbers through all tables."""
+        """Fetch rows from their owners, given distinct global row numbers in ascending order."""
         edges = torch.searchsorted(distinct, self._edges.on(distinct.device))
         counts = self._gathered(edges.diff())
         places = (distinct - self._edges.on(distinct.device)[:-1].repeat_interleave(edges.diff())).int()
@@ -195,7 +195,7 @@ class RowExchange:
         return _FetchedRows(rows, frequent, counts, own, served)
 
     def _gathered(self, counts: Tensor) -> list[list[int]]:
-        """Gather the row counts of all processes."""
+        """Return the row counts of all processes, in the order of their ranks."""
         of_all = [torch.empty_like(counts) for _ in range(self._count)]
         dist.all_gather(of_all, counts)
         return torch.stack(of_all).tolist()

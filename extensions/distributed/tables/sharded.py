@@ -240,7 +240,7 @@ class ShardedEmbeddings(EmbeddingTables):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the same weights as other kernels; of large tables, draw only the rows of this process."""
+        """Draw the initial weights that undivided tables would have; of large tables, only the rows of this process."""
         shards = list(self.shards())
 
         def draw_own(table: IndependentRows) -> None:

@@ -84,7 +84,7 @@ class SharedVectors:
         return _Exchange.apply(self, samples, *vectors)  # pyright: ignore[reportReturnType]
 
     def gathered(self, vectors: Sequence[Tensor], samples: int) -> Tensor:
-        """Exchange the vectors in the forward pass."""
+        """Return the vectors of this process's samples, without a gradient; arguments as of `__call__`."""
         memory, own = self.memory, self._rows(self.rank, samples)
         memory.reserve(self._floats(samples))
         there = [self._of_owner(rank, samples) for rank in range(self.count)]

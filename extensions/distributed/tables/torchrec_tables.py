@@ -112,7 +112,7 @@ class TorchRecTables:
         return self.arrived(self.sent(values, offsets, weights))
 
     def sent(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> "SentIds":
-        """Start to send ids to the owners of their rows; the counts of ids are sent first."""
+        """Start to send a batch's ids to the owners of their rows, counts first; the result is passed to `arrived`."""
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
         bags: Any = self._sharded.module

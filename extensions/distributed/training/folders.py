@@ -111,7 +111,10 @@ def files_in(folder: Path) -> list[str]:
 
 
 def _opened(path: Path, mode: str, failed: list[OSError]) -> IO[bytes]:
-    """Open a file; if it cannot be opened, or `mode` is empty, return a file in memory."""
+    """Open a file. If that fails, add the error to `failed` and return a file in memory, so that transfers continue.
+
+    An empty `mode` returns a file in memory too.
+    """
     if mode:
         with suppress(FileExistsError):
             path.parent.mkdir(parents=True, exist_ok=True)

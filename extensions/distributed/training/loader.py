@@ -59,7 +59,7 @@ class BatchShare(Batch):
 
     @property
     def samples(self) -> int:
-        """Samples of the whole batch."""
+        """Number of samples of the whole batch."""
         return self.samples_of_all
 
 

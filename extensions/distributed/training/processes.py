@@ -286,9 +286,9 @@ class ManyProcesses(OneProcess):
         return self.kept
 
     def agree(self, decision: bool) -> bool:
-        """Return True if the first process decided so in the previous call, so that no step waits for the message.
+        """Return True if the first process passed True in the previous call; equal in all processes.
 
-        The decision is sent over the CPU, so that no GPU is waited for.
+        The decision arrives one call late, so that no step waits for the message, which does not involve the GPU.
         """
         if self._word is not None:
             sending, word = self._word
@@ -315,7 +315,7 @@ def _nothing() -> None:
 
 
 def _average(tensors: Sequence[Tensor], processes: int) -> None:
-    """Average over the processes as one array, with one message and a fixed order of additions."""
+    """Average each tensor over the processes, in place: all in one message, with a fixed order of additions."""
     flat = torch.cat([tensor.flatten() for tensor in tensors])
     dist.all_reduce(flat)
     flat /= processes
@@ -331,7 +331,7 @@ def _gather(values: Tensor) -> np.ndarray:
 
 
 def _in_order(gathered: np.ndarray, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Concatenate the parts of each batch without padding."""
+    """Return the samples of all batches in order, from `[processes, ...]`, without the padding of each batch."""
     ordered, start = [], 0
     for size, samples in sizes:
         ordered.append(gathered[:, start : start + size].reshape(-1, *gathered.shape[2:])[:samples])

@@ -178,7 +178,7 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def parts_of(index: dict[str, Any]) -> tuple[Part, ...]:
-    """Return the parts of the tables; empty if they are blocks, as for small tables and the best weights."""
+    """Return the index's parts with rows of tables; empty for a checkpoint of blocks (small tables, best weights)."""
     return tuple(map(Part.from_dict, index.get("parts", ())))
 
 

@@ -197,7 +197,7 @@ class TieredShards(EmbeddingTables):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Draw the same weights as other kinds of tables; this process stores its own rows in its file."""
+        """Draw the initial weights that undivided tables would have; this process stores its own rows in its file."""
         self.forget_rows()
         self._tiers.start_anew()
         shards = {shard.table: shard for shard in self.initialised_shards()}
@@ -247,7 +247,7 @@ class TieredShards(EmbeddingTables):
             self._admitted.clear()
 
     def _own(self, cache: EmbeddingCache) -> EmbeddingCache:
-        """Return the cache with the frequency levels of this process's rows."""
+        """Return the cache settings with the frequency levels of this process's rows only, not of all rows."""
         if cache.row_levels is None:
             return cache
         firsts = (self._starts + self._own_first).tolist()
@@ -335,7 +335,7 @@ class TieredShards(EmbeddingTables):
 
         Args:
             rows: Rows as requested by the other processes.
-            lookups: Ids of this process's part of the batch; None does not count it.
+            lookups: Number of ids in this process's part of the batch, for the cache statistics; None to count nothing.
         """
         distinct, place = np.unique(rows, return_inverse=True)
         slots = self._try(distinct, lookups)
@@ -398,7 +398,7 @@ class TieredShards(EmbeddingTables):
         return [int(one) for one in least]
 
     def _exchange(self, sent: Tensor, to: Sequence[int], by: Sequence[int]) -> Tensor:
-        """Exchange one part of a tensor with each process."""
+        """Send the next `to[i]` entries of `sent` to each process i; return the `by[i]` entries received from each."""
         received = sent.new_empty(sum(by))
         dist.all_to_all_single(received, sent, list(by), list(to), group=self._group)
         return received

@@ -87,7 +87,7 @@ class Scorer:
 
 
 def probabilities(logits: np.ndarray) -> np.ndarray:
-    """Return the probabilities of log odds."""
+    """Convert log odds to probabilities."""
     return 1 / (1 + np.exp(-logits.astype(np.float64)))
 
 

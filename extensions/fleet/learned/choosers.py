@@ -10,13 +10,13 @@ from shunter.extensions.fleet.learned.voting import STRATEGIES
 
 
 class Chooser(Protocol):
-    """Chooser of one candidate out of several."""
+    """Interface through which an agent of the learned policy chooses a candidate, such as the pool of a job."""
 
     def choose(self, agent: str, candidates: np.ndarray) -> int:
         """Return the index of the chosen candidate.
 
         Args:
-            agent: Agent that chooses.
+            agent: Name of the agent, whose network scores the candidates.
             candidates: Features of the allowed candidates, (candidates, features); at least two.
         """
         ...

@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 
 def rate(board: Board, objective: Objective) -> float:
-    """Return the increase of the objective per second in the board's state.
+    """Return the increase of the objective per second in the current state of the cluster.
 
     This is the number of unfinished jobs for `jct`, 1 for `makespan`, watts for `energy`, price per second for `cost`.
     """

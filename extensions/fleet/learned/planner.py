@@ -87,7 +87,11 @@ class Planner:
         return again
 
     def _look(self, board: Board, settled: set[str]) -> float | None:
-        """Decide about the jobs of one pass, except for those that are settled."""
+        """Start, stop and move the jobs of one pass, except those named in `settled`.
+
+        Returns:
+            Time at which the next promised reservation begins; None if there is none.
+        """
         self.promises.renew(board)
         begun = self.promises.begun(board)
         for name in begun:
@@ -111,7 +115,7 @@ class Planner:
         return self.promises.next_begin(board)
 
     def _occupy(self, view: View, kept: list[JobState], begun: dict) -> None:
-        """Mark accelerators of jobs outside this decision as unavailable."""
+        """Mark accelerators as unavailable in the view: those of kept jobs and of reservations that have begun."""
         for i, column in view.columns_of_machines().items():
             count = sum(n for state in kept for machine, n in state.placement or () if machine == i)
             count += sum(one.accelerators for one in begun.values() if one.machine == i)
@@ -303,7 +307,7 @@ class Planner:
         return self._choose(SERVER, np.array(rows, dtype=np.float32), allowed)
 
     def _server_features(self, view: View, accelerator: str, level: int, share: float) -> np.ndarray:
-        """Return the features of a cap for a machine."""
+        """Return the features, `[7]`, of one power cap for a machine with a share of busy accelerators."""
         kind, board = self._tables.cluster.type_of(accelerator), view.board
         power, speed = kind.cap(level)
         limit = board.cluster.power_limit_watts

@@ -121,7 +121,7 @@ class Promises:
         return best
 
     def _holds(self, board: Board) -> list[tuple[Reservation, float]]:
-        """Return the reservations, and the running jobs that cannot be stopped, each with the watts that it adds."""
+        """Return all reservations with the watts that each adds; running jobs that cannot be stopped count as such."""
         holds = list(self.kept.values())
         for state in board.running.values():
             if not state.job.preemptible and state.name not in self.kept:

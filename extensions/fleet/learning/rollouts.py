@@ -60,7 +60,7 @@ class Episode:
         return len(self.choices)
 
     def to_go(self, moments: np.ndarray) -> np.ndarray:
-        """Return the increase of the objective after each of these times."""
+        """Return by how much the objective still grows from each time in `moments` until the end of the episode."""
         return self.cost - np.interp(moments, self.moments, self.costs)
 
 
@@ -94,7 +94,7 @@ class ObjectiveRecorder:
         self._rate = 0.0
 
     def decide(self, board: Board) -> float | None:
-        """Start, stop and move jobs."""
+        """Let the wrapped policy start, stop and move jobs, and record the objective until now."""
         self._advance(board.now)
         if self._explorer is not None:
             self._explorer.now = board.now
@@ -143,6 +143,6 @@ def explore(
 def exploit(
     jobs: Sequence[Job], cluster: Cluster, objective: Objective, chooser: Chooser, *, joint: bool = False
 ) -> float:
-    """Return the objective with the chooser's best choices, as in deployment."""
+    """Simulate the jobs with the learned policy, without exploration, and return the final objective."""
     watched = ObjectiveRecorder(Learned(chooser, objective, joint=joint), objective)
     return watched.finish(simulate(jobs, cluster, watched).end_seconds).cost

@@ -39,7 +39,7 @@ class Choices:
     memory_bytes: int = 0
 
     def alike(self, placement: Placement) -> list[Choice]:
-        """Return the best choice on each other node with the same batch size and precision."""
+        """Return the best choice on each other node, among those with the placement's batch size and precision."""
         found: dict[str | None, Choice] = {}
         for one in self.all:
             other = one.placement

@@ -118,7 +118,7 @@ class Cluster:
     def measure(
         self, dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
     ) -> Measurement | None:
-        """Measure as `shunter.engine.probes.measurement.measure`, on the node of the placement."""
+        """Measure some training steps on the node of the placement; see `shunter.engine.probes.measurement.measure`."""
         import ray
 
         node = self._node(placement)
@@ -337,7 +337,7 @@ class Cluster:
 
 
 def _label(slots: Sequence[WorkerSlot]) -> str:
-    """Return the placement of one process, or the nodes of several."""
+    """Return a text that names the placement of a single process, or the nodes of several."""
     if len(slots) == 1:
         return slots[0].placement.label
     return " and ".join(dict.fromkeys(slot.node.name for slot in slots))
@@ -348,7 +348,7 @@ def _nothing() -> None:
 
 
 def _are_a_group(task: Task, slots: Sequence[WorkerSlot]) -> bool:
-    """Return True for several processes, or a checkpoint of several: only a process group can read it."""
+    """Return True if there are several processes, or a checkpoint of several, which only a process group can read."""
     begun_by_many = task.checkpointing is not None and holds_sharded_checkpoint(task.checkpointing.directory)
     return len(slots) > 1 or begun_by_many
 

@@ -170,7 +170,7 @@ class NodeTrainer:
             self._arrived.notify()
 
     def _unsent_parts(self) -> Files:
-        """Return the parts of queued checkpoints, which later checkpoints may refer to."""
+        """Return the part files of queued checkpoints, because a later checkpoint may refer to them unsent."""
         files = [kept.files for kept in self._messages if isinstance(kept, CheckpointSaved)]
         return {name: part for found in files for name, part in found.items() if is_part(name)}
 

@@ -97,7 +97,7 @@ def spread(
 
 
 class _Sender(Protocol):
-    """Protocol of the cluster that sends the training runs of an executor."""
+    """Protocol of the cluster that runs an executor's training jobs on its nodes."""
 
     nodes: dict[str, ClusterNode]
 
@@ -108,7 +108,7 @@ class RayExecutor(Executor):
     """Executor that trains on a node of the cluster, and on another node if that node dies.
 
     Args:
-        cluster: Cluster that sends the training runs.
+        cluster: Cluster on whose nodes the training runs.
         placement: First placement of the training runs.
         ledger: Record of the energy of the training runs.
         shared_by: Number of executors that share the node, including this one.

@@ -139,7 +139,7 @@ def _wait_for_room(actors: Sequence[Any], slots: Sequence[WorkerSlot], hooks: Ho
 
 
 def _start(actors: Sequence[Any], slots: Sequence[WorkerSlot], task: Task, files: Files, *, is_together: bool) -> None:
-    """Start the training; in a group, the first process receives and distributes the state, and returns the model."""
+    """Start the training in all processes; the first alone receives the checkpoint files and returns the model."""
     import ray
 
     if is_together:
@@ -207,7 +207,7 @@ class _Channel:
         return found
 
     def _cause(self, failed: list[Failed]) -> Failed:
-        """Return the error that caused the other errors.
+        """Return the first failure that is not a mere loss of connection to another, already failed process.
 
         Raises:
             LostError: A process or its node is gone, or unreachable for the other processes.
