@@ -13,11 +13,11 @@ HOUR = 3600.0
 def figures(schedule: Schedule) -> dict[str, float]:
     """Return all metrics of a schedule by their names in MLflow; energy and cost only if power and price are known.
 
-    Waiting time is the time from arrival to end minus the running time. Communication is the share of running time that
-    ideal placements would save (restarts count as running time that would be saved). The finish-time fairness is that
-    of Themis. It is the completion time divided by the time that the job would take alone on its share of the cluster.
-    A value of 1 is fair, higher values are worse. Energy is that of all idle and busy accelerators from the first
-    arrival to the last end. The price is that of the accelerators that jobs held.
+    `queueing` is the time from arrival to end minus the running time. `communication.overhead` is the share of running
+    time that ideal placements and the absence of restarts would save. `fairness.rho` is the finish-time fairness of
+    Themis: the completion time divided by the time that the job would take alone on its share of the cluster. A value
+    of 1 is fair, higher values are worse. `energy_joules` counts all accelerators, idle and busy, from the first
+    arrival to the last end. `cost` counts only accelerators while a job holds them.
     """
     outcomes, cluster = schedule.outcomes, schedule.cluster
     waited = [outcome.completion_seconds for outcome in outcomes]
@@ -50,7 +50,12 @@ def figures(schedule: Schedule) -> dict[str, float]:
 
 
 def held_seconds(schedule: Schedule, *, drawn: bool = False) -> dict[str, float]:
-    """Return the accelerator-seconds that jobs held, by type; with `drawn`, weighted by relative power."""
+    """Return the accelerator-seconds that jobs held, by accelerator type.
+
+    Args:
+        schedule: Schedule with its cluster.
+        drawn: If True, each period is weighted by its power draw under power caps, relative to that without caps.
+    """
     held = dict.fromkeys(schedule.cluster.types, 0.0)
     for span in schedule.spans:
         for machine, count in span.placement:
@@ -60,7 +65,7 @@ def held_seconds(schedule: Schedule, *, drawn: bool = False) -> dict[str, float]
 
 
 def energy_joules(schedule: Schedule, held: dict[str, float], drawn: dict[str, float], length: float) -> float:
-    """Return the joules of all accelerators, busy and idle, over a schedule.
+    """Return the energy in joules of all accelerators, busy and idle, over a schedule.
 
     Args:
         schedule: Schedule with its cluster.
@@ -76,12 +81,12 @@ def energy_joules(schedule: Schedule, held: dict[str, float], drawn: dict[str, f
 
 
 def cost(schedule: Schedule, held: dict[str, float]) -> float:
-    """Return the price of the accelerator-seconds `held` by jobs, by accelerator type."""
+    """Return the total price of the accelerator-seconds that jobs held; `held` maps accelerator types to them."""
     return sum(schedule.cluster.type_of(name).price_per_hour * seconds / HOUR for name, seconds in held.items())
 
 
 def fairness(schedule: Schedule) -> list[float]:
-    """Return the finish-time fairness of each job."""
+    """Return the finish-time fairness of each job: 1 is fair, higher values are worse."""
     moments, integral = _demand(schedule.outcomes)
     found = []
     for outcome in schedule.outcomes:
@@ -96,12 +101,16 @@ def fairness(schedule: Schedule) -> list[float]:
 
 
 def _lateness(outcomes: tuple[Outcome, ...]) -> list[bool]:
-    """Return for each job with a deadline True if it ended too late."""
+    """Return a list with one bool for each job that has a deadline: True if the job ended after it."""
     return [outcome.is_late for outcome in outcomes if outcome.deadline_seconds is not None]
 
 
 def _demand(outcomes: tuple[Outcome, ...]) -> tuple[list[float], list[tuple[float, float]]]:
-    """Return the times at which the demand changes, each with the integral before and the value after it."""
+    """Return the times at which the number of accelerators that unfinished jobs request changes.
+
+    Returns:
+        The times in ascending order; and for each, the accelerator-seconds requested before and the number after it.
+    """
     changes: dict[float, float] = {}
     for outcome in outcomes:
         changes[outcome.arrival_seconds] = changes.get(outcome.arrival_seconds, 0.0) + outcome.accelerators

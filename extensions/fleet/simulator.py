@@ -20,7 +20,7 @@ Uplink = tuple[str, int]
 
 
 class Uplinks:
-    """Number of jobs whose placement crosses each uplink; these jobs share its bandwidth evenly."""
+    """Jobs whose placement crosses each network uplink; they share the bandwidth of the uplink evenly."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -49,7 +49,7 @@ class Uplinks:
         return float(max((len(self._jobs[link]) for link in self._crossed.get(state.name, ())), default=1))
 
     def changed(self) -> list[JobState]:
-        """Return the jobs whose share may have changed since the last call."""
+        """Return the jobs whose bandwidth may have changed since the last call."""
         if not self._changed:
             return []
         changed, self._changed = self._changed, {}

@@ -49,7 +49,7 @@ class CheckpointRows:
         return set(self.contents) == {"full"}
 
     def write(self, number: int, step: int, parts: Sequence[Part], write_file: WriteFile) -> tuple[Part, ...]:
-        """Write the rows as new parts after those of the last checkpoint; return all current parts."""
+        """Write the rows as new parts; return all parts that restore the tables, in the order to load them."""
         chains = [base_chain(content, parts, place) for place, content in enumerate(self.contents)]
         files: list[list[StoredFile]] = [[] for _ in chains]
         for position, (place, tensors) in enumerate(filled(self._encoded(step))):
@@ -170,7 +170,7 @@ class ChangingTables:
 
         Args:
             directory: Folder of the files.
-            parts: Parts in their order.
+            parts: Parts to load, the oldest first.
             history: `history` at the time when the last part was written.
         """
         shards = list(self._tables.initialised_shards())
@@ -190,7 +190,7 @@ def _read_pieces(directory: Path, parts: Sequence[Part]) -> Iterator[tuple[Conte
 
 
 def mask_initialised(tables: EmbeddingTables, wanted: Tensor) -> bool:
-    """Set `wanted` to False in place for rows without weights; return True if no table has such rows.
+    """Set `wanted` to False in place for rows that have no weights yet; return True if no table has such rows.
 
     Args:
         tables: Embedding tables.

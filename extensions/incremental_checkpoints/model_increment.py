@@ -105,7 +105,7 @@ def difference(
         now: New model, on the CPU.
         former: Former model, on the CPU.
         shared: Ids with the same meaning in both models, by the field that owns a table.
-        bits: Bits of a number of the rows.
+        bits: Bits per number in the rows of the increment; 32 is full precision.
     """
     tensors = {f"layers.{name}": tensor for name, tensor in now.state_dict().items() if not _is_table(name)}
     origins: list[dict[str, int | None]] = []

@@ -51,8 +51,8 @@ class Piece:
 class StoredRows:
     """Rows that were restored from few bits and not touched since, which are stored again with the same bits.
 
-    Repeated quantisation would lose a little precision each time. Rows are recorded for each block of a table in
-    a file.
+    Repeated quantisation would lose a little precision each time. Rows are recorded separately for each block of
+    columns of a table.
     """
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ class StoredRows:
         return not self._blocks
 
     def keep(self, piece: Piece, row_numbers: Tensor) -> None:
-        """Record a quantised piece with the table row numbers; replace earlier records of these rows."""
+        """Record a quantised piece whose rows have these table row numbers; replace earlier records of them."""
         assert isinstance(piece.weight, QuantisedRows), "only quantised rows are kept"
         assert piece.stored_bits is not None, "quantised rows have `stored_bits`"
         self.drop(piece.table, row_numbers, piece.first_column)

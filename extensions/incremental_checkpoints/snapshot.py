@@ -79,7 +79,7 @@ class Snapshot:
         wanted: Mask of the rows to store, bool of all rows on the CPU; modified in place. None is all rows.
         copied_bytes: Limit in bytes of the copies of rows that training is about to change.
         bounds: Row numbers, counted through all tables, at which pieces are split.
-        may_give_up: Whether the snapshot is abandoned at that limit instead of letting training wait.
+        may_give_up: If True, the snapshot is abandoned when the copies reach `copied_bytes`; otherwise training waits.
     """
 
     def __init__(

@@ -44,7 +44,7 @@ class TouchedRows:
         self._since_last[rows] = True
 
     def record_all(self, is_touched: Tensor) -> None:
-        """Record the rows that are True in a bool of all rows."""
+        """Record the rows at which `is_touched`, bool of all rows, is True."""
         self._since_last |= is_touched.to(self._since_last.device)
 
     def record_rows(self, table: int, rows: Tensor) -> None:
@@ -70,10 +70,10 @@ class TouchedRows:
         return self._since_last.to("cpu", copy=True)
 
     def begin_interval(self, first: int, last: int, content: Content) -> Tensor:
-        """Start a new interval for the rows from `first` to `last` (excluded); return the rows to store.
+        """Start a new interval for the rows from `first` to `last` (excluded).
 
         Returns:
-            bool `[rows of the range]`, on the CPU.
+            Rows that a checkpoint with this content must store, bool `[rows of the range]` on the CPU.
         """
         since_last, since_full = self._since_last[first:last], self._since_full[first:last]
         since_full |= since_last
@@ -89,7 +89,7 @@ class TouchedRows:
         return TouchedBits(*(np.packbits(noted.cpu().numpy()) for noted in (self._since_last, self._since_full)))
 
     def add(self, notes: "TouchedBits") -> None:
-        """Add a copy of an earlier record."""
+        """Mark the rows of a copy from `notes` as touched again, besides the rows recorded since."""
         for noted, packed in ((self._since_last, notes.since_last), (self._since_full, notes.since_full)):
             noted.logical_or_(torch.from_numpy(np.unpackbits(packed, count=len(noted)).view(bool)).to(noted.device))
 

@@ -93,7 +93,10 @@ def slots_of(keys: Keys, salt: int, segment: int) -> tuple[NDArray[np.int64], Ke
 
 
 def _order(slots: NDArray[np.int64], count: int) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]] | None:
-    """Return rounds of (keys, a slot for each that no other key of this or a later round uses); None if impossible."""
+    """Return the order in which the slots are filled, in reverse; None if the slots of some keys cannot be separated.
+
+    Each round has keys and one slot for each of them, which no other key of this round or of a later round uses.
+    """
     degrees = np.bincount(slots.ravel(), minlength=count)
     members = np.zeros(count, np.int64)  # for a slot with a single key: the index of the key
     keys = np.arange(slots.shape[1])

@@ -103,7 +103,7 @@ def _spread(rows: int) -> np.ndarray:
 
 
 def _matrix(sample: Sample, known: list[np.ndarray], scale: Sample) -> "csr_matrix":
-    """Return a matrix with a column for each id of the training sample, and for each number, standardised by it."""
+    """Return a matrix with a column for each known id and each number; `scale` standardises the numbers."""
     from scipy.sparse import csr_matrix, hstack
 
     blocks = []

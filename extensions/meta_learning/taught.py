@@ -24,7 +24,7 @@ class Taught:
         self._study, self._first, self._then = context.study, Transfer(context), then
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """Return the next point of the first or the second method, by the number of trials begun."""
+        """Return the next point: of `Transfer` for the first trials, then of the continuing method."""
         is_taught = len(begun_trials(self._study)) < TAUGHT_TRIALS
         return (self._first.ask(left) if is_taught else None) or self._then.ask(left)
 

@@ -269,7 +269,7 @@ class SupernetTraining:
         weighed: Callable[[Tensor, Masks], Tensor],
         should_stop: ShouldStop | None,
     ) -> tuple[float, StopReason | None]:
-        """Train theta for one pass over the held-out rows; return the same as `_learn_weights`."""
+        """Train theta for one pass over the held-out rows; return the mean NE, and the reason of an early stop."""
         network = self.network
         self._let_learn("theta")
 
@@ -335,7 +335,11 @@ class SupernetTraining:
         step: Callable[[Batch], Tensor],
         should_stop: ShouldStop | None,
     ) -> tuple[float, StopReason | None]:
-        """Run a step on every batch of a part of a pass's rows; return the mean NE, and the reason of an early stop."""
+        """Run `step` on every batch of one pass over the rows for `part`.
+
+        Returns:
+            Mean NE of the batches, and the reason of an early stop; None if there was none.
+        """
         rows = self._rows(part, self.passes)
         self.passes += 1
         total, samples, stopped = torch.zeros((), device=self.execution.device), 0, None
@@ -352,7 +356,7 @@ class SupernetTraining:
         return ne, stopped
 
     def _rows(self, part: Part, epoch: int) -> Iterator[np.ndarray]:
-        """Yield the row numbers of each batch of a pass, in random order; each row belongs to one of the two parts."""
+        """Yield the row numbers of each batch in random order: held-out rows for `theta`, all others for `weights`."""
         size, left, batches, passes = self._loader.batch_size, np.empty(0, dtype=np.int64), 0, 0
         held, least = self.schedule.held_out_share, self.schedule.theta_steps if part == "theta" else 0
         share = held if part == "theta" else 1 - held

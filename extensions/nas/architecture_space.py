@@ -92,7 +92,7 @@ class ArchitectureSpace(Frozen):
 
     @field_serializer("features")
     def _features_without_defaults(self, features: Features) -> dict[str, Any]:
-        """Return the features as a dictionary, without an empty `number`, so that existing studies keep their name."""
+        """Return the features as a dictionary, without an empty `number`, so that older studies keep their names."""
         values = asdict(features)
         return values if features.number else {name: value for name, value in values.items() if name != "number"}
 
@@ -272,7 +272,7 @@ def shares_worth(ids: int) -> tuple[float, ...]:
 
 @lru_cache(maxsize=4096)
 def _flops_per_sample(spec: ModelSpec, features: Features) -> float:
-    """Return the operations, cached because counting traces a step; the kind of tables does not matter."""
+    """Return the counted operations of forward and backward per sample; cached, because counting traces a step."""
     from shunter.models.counting import count_flops_per_sample
 
     return count_flops_per_sample(spec, features)

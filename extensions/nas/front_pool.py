@@ -96,7 +96,7 @@ class FrontPool:
         return said + np.column_stack([ridge(encoded, tried, wrong[:, 0]), ridge(columns, tried, wrong[:, 1])])
 
     def _drawn(self, pool: int) -> dict[ModelSpec, Parameters]:
-        """Return the architectures of the pool with this number; fewer if most draws are duplicates."""
+        """Sample `POOL` different architectures, seeded by `pool`; return fewer if most samples are duplicates."""
         generator = torch.Generator().manual_seed(self._context.seed * 1_000_003 + pool)
         found: dict[ModelSpec, Parameters] = {}
         for turn in range(DRAWS * POOL):

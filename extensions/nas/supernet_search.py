@@ -149,8 +149,8 @@ def _train(context: SearchContext, schedule: SupernetSchedule, kept: "_Kept", al
 def affordable_stages(rounds: float, first_rounds: int, weights: Sequence[float]) -> list[tuple[float, int]]:
     """Return the weights of the cost that are affordable, each with its rounds.
 
-    The first weight takes `first_rounds`, or half of all rounds; each further weight takes one. If there are not enough
-    rounds for all weights, the remaining ones are spread over the weights.
+    The first weight takes `first_rounds`, but at most half of all rounds. Each further weight takes one round. If the
+    rounds do not suffice for all further weights, some weights are skipped evenly.
 
     Args:
         rounds: Affordable number of rounds.

@@ -14,7 +14,7 @@ VALUE_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # relative to the largest num
 
 @dataclass(frozen=True)
 class Deviation:
-    """Largest differences between the results of two programs, relative to the largest number.
+    """Largest differences between the results of two programs, relative to the largest number of each result.
 
     Attributes:
         values: Difference of the logits.

@@ -60,7 +60,7 @@ def _sites_between(program: Program, rules: Sequence[Rule]) -> Counter[frozenset
 
 
 def _cut(part: list[fx.Node], crossing: Counter[frozenset[fx.Node]]) -> list[list[fx.Node]]:
-    """Cut a subgraph into two, neither of which is small."""
+    """Divide a subgraph by a minimum cut into two parts, each with at least the share `SHARE` of the nodes."""
     import networkx
 
     inside, graph = set(part), networkx.Graph()

@@ -43,12 +43,13 @@ class StallPlan:
         execution: Execution of one device: `threads` and `batch_size` are per device.
         processes: Number of devices, with one process each.
         sharding: Allowed ways to shard tables.
-        link: Link between the machines that S5 simulates.
+        link: Network link between machines, which run S5 simulates.
         steps: Number of timed steps in each run.
         warmup_steps: Number of untimed steps before the timed ones, on batches made beforehand.
         rounds: Fewest and most rounds; each round makes all runs once.
         seconds: Time after which no further round begins, once the fewest rounds are done.
-        slow_share: Share of the embedding rows that S7 keeps in memory; at least the rows of the batches in flight.
+        slow_share: Share of the embedding rows that run S7, with the tables in a file, keeps in memory; at least the
+            rows of the batches in flight.
         communication_specs: Models whose communication is measured, to fit the communication model.
         communication_steps: Number of timed steps in each run of these models.
     """
@@ -106,9 +107,9 @@ class StallMeasurements(Record):
     Attributes:
         seconds: Seconds of each step, by run, round by round.
         not_measurable: Reason why a run could not be made, by run.
-        traffic: Traffic of a step of S2; None with one process.
+        traffic: Traffic of a step of run S2, on all devices of one machine; None with one process.
         sharding: Number of tables by kind of sharding.
-        slow_tier_rows: Embedding rows that S7 kept in memory, and all rows.
+        slow_tier_rows: Embedding rows that run S7, with the tables in a file, kept in memory; and all rows.
         communication: One measurement for each model of the plan.
     """
 

@@ -40,7 +40,7 @@ class StallReport(Frozen):
         collective_bytes: Bytes of a process's inputs to collective operations in a step, by operation.
         collective_calls: Number of operations in a step, by operation.
         link: Simulated network link between machines.
-        slow_tier_rows: Embedding rows in memory, and all rows, of S7.
+        slow_tier_rows: Embedding rows that run S7, with the tables in a file, kept in memory; and all rows.
         communication: Communication model fitted to the measured models; None if the fit was rejected.
         communication_note: Quality of the fit, or why it was rejected.
         cache_what_if: Share of the data in memory and estimated seconds per step; empty if disk or reader are unknown.
@@ -164,7 +164,10 @@ def communication_samples(
 
 
 def _sample(one: CommunicationMeasurement, processes: int, bandwidth: float) -> CommunicationSample:
-    """Return one sample. Reduce-scatter and all-gather count as an all-to-all of as many bytes on the wire."""
+    """Convert a measurement to a sample for fitting the communication model.
+
+    Reduce-scatter and all-gather count as an all-to-all of as many bytes on the wire.
+    """
     sent = one.traffic.message_bytes
     others = sent.get("all_to_all", 0.0) + sent.get("reduce_scatter", 0.0)
     return CommunicationSample(

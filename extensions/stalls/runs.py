@@ -43,7 +43,8 @@ class StallRuns:
     Attributes:
         not_measurable: Reason why a run cannot be made, by run.
         sharding: Number of tables by kind of sharding.
-        slow_tier_rows: Rows that S7 keeps in memory, and all rows; None if S7 is not made.
+        slow_tier_rows: Embedding rows that run S7, with the tables in a file, keeps in memory, and all rows; None if S7
+            is not made.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class StallRuns:
         return seconds
 
     def traffic(self) -> Traffic | None:
-        """Return the network traffic of a step of run S2; None if messages were not counted."""
+        """Return the traffic of a step of run S2, on all devices of one machine; None if messages were not counted."""
         return None if self._wire is None or self.count == 1 else self._traffic_of(self._together)
 
     def communication(self, spec: ModelSpec, steps: int, rounds: int, label: str) -> CommunicationMeasurement:
@@ -141,7 +142,7 @@ class StallRuns:
         warmup: Iterable[Batch] | None = None,
         steps: int | None = None,
     ) -> list[float]:
-        """Return the seconds of each step; by default on the batches made beforehand."""
+        """Return the seconds of each step; without `batches`, on the batches that were read before the measurement."""
         for batch in self._resident[: self._plan.warmup_steps] if warmup is None else warmup:
             step(batch)
         synchronize(self._device)

@@ -52,7 +52,7 @@ def stall_section(tree: RunTree) -> dict[str, Any]:
 
 
 def _bar(report: StallReport, bar: tuple[str, str, str, tuple[str, ...]], longest: float) -> dict[str, Any]:
-    """Return the compute part, then the detected stalls; the whisker is the 95 % interval of the whole step."""
+    """Return one bar: the compute part, then the detected stalls, and the 95 % interval of the whole step."""
     title, run, base, names = bar
     seconds = {"compute": report.runs[base].seconds}
     seconds |= {stall.name: stall.seconds for stall in report.stalls if stall.name in names and stall.seconds}

@@ -103,7 +103,7 @@ class UsefulShare(Frozen):
 
 @dataclass
 class _Seen:
-    """Records of a layer's hooks over the steps so far."""
+    """Zeros that the hooks of a linear layer have counted in the steps so far."""
 
     zeros: list[LayerZeros] = field(default_factory=list)
     dead: list[float] = field(default_factory=list)

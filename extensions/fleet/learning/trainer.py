@@ -43,10 +43,10 @@ def one_thread() -> Iterator[None]:
 
 
 class Source(Protocol):
-    """Source of traces."""
+    """Source of job traces to train on."""
 
     def draw(self, draw: np.random.Generator) -> list[Job]:
-        """Return one trace."""
+        """Return one trace, as a list of jobs, drawn with the given random generator."""
         ...
 
 
@@ -82,8 +82,8 @@ class Progress:
     Attributes:
         phases: Phase of each round.
         costs: Mean cost per job of each round's rollouts.
-        steps: Number of choices made until the end of each round.
-        decisions: Number of policy decisions made until the end of each round.
+        steps: Number of choices of the agents until the end of each round; a decision may need several.
+        decisions: Number of calls of the policy until the end of each round.
     """
 
     phases: list[str] = field(default_factory=list)
@@ -124,7 +124,7 @@ class Trainer:
 
     @one_thread()
     def run(self, on_round: Callable[[int, Progress], None] | None = None) -> list[Weights]:
-        """Train through all rounds; return the snapshots.
+        """Train through all rounds; return the snapshot of the weights at the end of each cycle.
 
         Args:
             on_round: Called after each round; may read `networks`.

@@ -34,7 +34,7 @@ class LiveBoard(Board):
     def fill(
         self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, need: Need = ANYWHERE
     ) -> Placement | None:
-        """Place a job, see `Board.fill`; a single process gets the smallest sufficient machine."""
+        """Return a free placement (see `Board.fill`); one process gets the smallest sufficient room."""
         if need.part is not None:
             return super().fill(accelerators, machines, is_sorted=is_sorted, need=need)
         order = machines if is_sorted else sorted(machines, key=lambda i: (self.free[i], i))
@@ -42,7 +42,7 @@ class LiveBoard(Board):
         return None if found is None else ((found, accelerators),)
 
     def _take_memory(self, machine: int, gib: float) -> None:
-        """Subtract a job's memory from its server's, which may become negative: Ray decides whether the job fits."""
+        """Subtract a job's memory from the free memory of its server, without a check: Ray decides if the job fits."""
         server = self.cluster.server_of[machine]
         if server in self.free_memory:
             self.free_memory[server] -= gib
@@ -54,10 +54,12 @@ class LiveBoard(Board):
 
 
 def largest(machines: Iterable[Machine], job: Job, types: Iterable[str]) -> dict[str, int]:
-    """Return the most accelerators of each type that a job can use: on one machine, or in parts on several.
+    """Return the most accelerators of each type that a job can use.
+
+    A job of one process uses one machine, a job of several processes all machines.
 
     Args:
-        machines: The machines.
+        machines: Machines to place the job on.
         job: Job, each of whose processes runs on one machine.
         types: Accelerator types that can run the job.
     """
@@ -108,7 +110,7 @@ class MachineRegistry:
         Args:
             machine: The machine.
             ours: Number of the machine's accelerators that our jobs hold.
-            our_memory_gib: Memory of the machine's server that our jobs hold, on all machines of that server.
+            our_memory_gib: Memory that our jobs hold on the machine's server, including its other machines.
         """
         seen, before = self._seen[machine], (self._left(machine), self._memory_left(machine))
         self._others[machine] = max(seen.count - seen.free - ours, 0)
@@ -117,7 +119,7 @@ class MachineRegistry:
         return (self._left(machine), self._memory_left(machine)) != before
 
     def beside(self, machine: str) -> list[str]:
-        """Return the machines of a machine's server, including the machine itself."""
+        """Return the names of all machines on the same server as a machine, including the machine itself."""
         box = self._seen[machine].box
         return [name for name, one in self._seen.items() if one.box == box]
 
@@ -130,7 +132,7 @@ class MachineRegistry:
         return self._seen[name].accelerator
 
     def places(self, placement: Placement) -> Places:
-        """Return the name of each machine of a placement, with the number of its accelerators."""
+        """Return the name of each machine of a placement, with the number of accelerators that the job holds on it."""
         names = list(self._seen)
         return tuple((names[machine], count) for machine, count in placement)
 
@@ -164,7 +166,7 @@ class MachineRegistry:
         return Cluster(machines=tuple(machines), accelerators=self._accelerators)
 
     def board(self, waiting: Iterable[JobState], running: Iterable[JobState], now: float) -> Board:
-        """Return the board at one moment.
+        """Return the schedule board for one decision of the policy.
 
         Args:
             waiting: Waiting jobs, the longest waiting first.

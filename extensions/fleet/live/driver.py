@@ -58,7 +58,7 @@ class Driver:
 
     Args:
         jobs: Jobs in any order; they arrive at their times after the beginning of the fleet.
-        policy: A fresh policy.
+        policy: Policy object that has not made any decision yet.
         trainings: Runs the jobs on the machines.
         context: Clock and callbacks.
         kept: Records that an earlier driver of the same jobs has saved.
@@ -158,7 +158,7 @@ class Driver:
         return changed or bool(came or went)
 
     def _held(self, machine: str) -> tuple[int, float]:
-        """Return the accelerators of a machine that our jobs hold, and their memory on all parts of its server."""
+        """Return the number of a machine's accelerators that our jobs hold, and their GiB of memory on its server."""
         beside, count, memory = self._ground.beside(machine), 0, 0.0
         for one in self.jobs.values():
             for name, held in one.places if one.granted_at is not None else ():
@@ -168,7 +168,7 @@ class Driver:
         return count, memory
 
     def _note_moved(self, one: LiveJob) -> None:
-        """Wait before the usage of some machines is read again, because Ray's figures lag behind for a moment."""
+        """Ignore the reported usage of a job's machines for a while, because Ray reports changes with a delay."""
         self._moved_at |= {beside: self.now for name, _ in one.places for beside in self._ground.beside(name)}
 
     @staticmethod

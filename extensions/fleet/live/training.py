@@ -43,11 +43,11 @@ class Pace:
 
     @property
     def work(self) -> Work:
-        """Return the job's work with the measured speeds."""
+        """Return the job's predicted work, corrected by the measured speeds."""
         return corrected(self.predicted, self.measured) if isinstance(self.predicted, Iterations) else self.predicted
 
     def done(self, share: float) -> float:
-        """Convert a completed share of the job to progress in the unit of its work."""
+        """Convert a completed share of the job to iterations; return the share if the work is not in iterations."""
         return share * self.predicted.count if isinstance(self.predicted, Iterations) else share
 
 
@@ -55,8 +55,8 @@ def corrected(work: Iterations, measured: Mapping[str, float]) -> Iterations:
     """Return the work at the measured speed; types without a measurement are scaled by the mean correction.
 
     Args:
-        work: Predicted work, without communication if one machine runs the job.
-        measured: Seconds of the whole job by type.
+        work: Predicted work; without communication if the job runs on one machine.
+        measured: Seconds of the whole job by accelerator type.
     """
     iteration_seconds = {
         name if name in work.compute_seconds else "": seconds / work.count
@@ -284,7 +284,7 @@ class LiveJob:
         ]
 
     def isolated_seconds(self, cluster: Cluster) -> float:
-        """Return the time of the job alone, on its best machine."""
+        """Return the predicted seconds of the whole job without other jobs, in its fastest placement."""
         job, types = self.state.job, self.state.job.types(cluster)
         fitting = [
             Conditions(machine.accelerator, (asked,), MACHINE)

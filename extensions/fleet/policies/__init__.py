@@ -69,7 +69,7 @@ def is_learned(name: str) -> bool:
 
 
 def trained_policies(names: Iterable[str]) -> "list[Learned]":
-    """Load the trained policies among some names.
+    """Load the trained policies among the given policy names, in their order; skip other names.
 
     Raises:
         ShunterError: A file does not contain a policy.

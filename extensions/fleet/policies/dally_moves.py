@@ -11,11 +11,11 @@ MOST_SWAPS_TRIED = 32  # jobs per decision
 
 
 class Mover:
-    """Upgrades and swaps, for the most affected jobs first.
+    """Mover of running jobs to tighter placements, starting with the jobs that the network slows most.
 
-    An upgrade uses free accelerators. A swap also uses the accelerators of less affected jobs, which get others at
-    once, if this saves accelerator time in total. A job that was moved in favour of another job is not moved again for
-    a while.
+    An upgrade uses free accelerators. A swap also uses the accelerators of jobs that are less sensitive to the network,
+    if this saves accelerator time in total; these jobs get other accelerators at once. A job that was moved in favour
+    of another job is not moved again for a while.
     """
 
     def __init__(self) -> None:
@@ -52,7 +52,10 @@ class Mover:
         return False
 
     def _victims(self, state: JobState, group: frozenset[int], board: Board) -> list[JobState]:
-        """Return the least sensitive jobs of a group of machines that hold enough accelerators; empty if too few."""
+        """Return the jobs to move away from a group of machines to make room for `state`; empty if they are too few.
+
+        Only jobs that are less sensitive to the network than `state` are chosen, the least sensitive first.
+        """
         own = sum(count for machine, count in state.placement or () if machine in group)
         missing = state.held - own - sum(board.free[machine] for machine in group)
         inside = [
@@ -77,7 +80,7 @@ class Mover:
         return is_free and moves < MOST_MOVES and has_run >= QUANTUM_SECONDS * 2**moves
 
     def _try_swap(self, state: JobState, victims: list[JobState], goal: int, board: Board) -> bool:
-        """Swap the jobs and return True if that saves accelerator time; otherwise restore their placements."""
+        """Move the victims away and the job to a tighter placement; undo this and return False if it saves no time."""
         concerned = [state, *victims]
         before: list[Placement] = []
         held = [one.held for one in concerned]

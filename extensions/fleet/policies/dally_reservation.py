@@ -20,8 +20,8 @@ class Reservation:
     """Machines that are reserved for a job.
 
     Attributes:
-        moment: Time at which enough of their accelerators will be free.
-        spare: Number of their accelerators that the job will not need then.
+        moment: Time at which enough accelerators of the machines will be free.
+        spare: Number of accelerators that will be free at `moment` and that the job does not need.
     """
 
     job: str
@@ -30,12 +30,15 @@ class Reservation:
     spare: int
 
     def allows(self, state: JobState, placement: Placement, board: Board) -> bool:
-        """Return True if another job may use a placement: if unreserved, within `spare`, or free again at `moment`."""
+        """Return True if another job may use a placement.
+
+        It may if it needs at most `spare` accelerators of the reserved machines, or releases them by `moment`.
+        """
         inside = _inside(placement, self.machines)
         return inside <= self.spare or self._is_through(state, placement, board)
 
     def note(self, state: JobState, placement: Placement, board: Board) -> None:
-        """Record that another job uses a placement."""
+        """Subtract from `spare` the reserved accelerators that another job will still hold at `moment`."""
         if not self._is_through(state, placement, board):
             self.spare -= _inside(placement, self.machines)
 
@@ -71,9 +74,10 @@ def overdue(board: Board) -> list[JobState]:
 
 
 def reserve(state: JobState, board: Board) -> Reservation | None:
-    """Reserve the machines on which a waiting job would end first, at its tightest level; None without a reservation.
+    """Reserve for a waiting job the group of machines on which it would end earliest, at its tightest level.
 
-    A job that cannot be placed although enough accelerators are free gets no reservation.
+    Returns:
+        None if no group is large enough, or if enough accelerators are already free.
     """
     best: tuple[float, Reservation] | None = None
     for name, seconds in _alone(state, board, board.live_counts()).items():
@@ -90,13 +94,16 @@ def reserve(state: JobState, board: Board) -> Reservation | None:
 
 
 def _alone(state: JobState, board: Board, there: Mapping[str, int]) -> dict[str, float]:
-    """Return the remaining time of a job on each of its types with enough accelerators on machines that are up."""
+    """Return the job's remaining seconds by accelerator type, for types with enough accelerators that are up."""
     types = state.job.types(board.cluster)
     return {name: alone(state, board, name) for name in types if there[name] >= state.job.asks(name)}
 
 
 def _free_at(machines: frozenset[int], asked: int, board: Board) -> tuple[float, int]:
-    """Return the time at which enough accelerators of the machines are free, and their number (too few if never)."""
+    """Return the time at which `asked` accelerators of the machines will be free, and how many will be free then.
+
+    A number below `asked` means that the machines have too few accelerators.
+    """
     free, moment = sum(board.free[machine] for machine in machines), board.now
     held = {state.name: _inside(state.placement or (), machines) for state in board.running.values()}
     ends = sorted((_end(state, board), held[state.name]) for state in board.running.values() if held[state.name])
@@ -112,7 +119,7 @@ def _inside(placement: Placement, machines: frozenset[int]) -> int:
 
 
 def _end(state: JobState, board: Board) -> float:
-    """Return the predicted end of a running job."""
+    """Return the predicted time at which a running job ends."""
     if board.is_settled(state):
         return state.end
     assert state.placement is not None

@@ -88,5 +88,5 @@ WAIT_FOR_EVER = Timers(inf, inf)
 
 
 def _bucket(accelerators: int) -> int:
-    """Return the next power of two."""
+    """Return the smallest power of two that is not below the number of accelerators."""
     return 1 << (accelerators - 1).bit_length()

@@ -34,7 +34,7 @@ LAS_ROUND_SECONDS = 360.0
 
 
 class ShortestRemaining:
-    """Shortest remaining time first, with preemption; a bound, since real remaining times are unknown."""
+    """Shortest remaining time first, with preemption; unattainable in practice, where remaining times are unknown."""
 
     name = "srtf"
     round_seconds = None

@@ -31,7 +31,7 @@ def max_min(
 def max_min_heterogeneous(
     rates: np.ndarray, left: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray
 ) -> Shares:
-    """Return max-min fair shares of progress, relative to that of the job on an equal part of the cluster."""
+    """Return max-min fair shares of progress; each job's unit is its progress on an equal part of the cluster."""
     equal = rates @ (capacity / capacity.sum())
     return _largest_least(rates / equal[:, None] * demand / weight[:, None], demand, capacity, rates)
 
@@ -39,15 +39,15 @@ def max_min_heterogeneous(
 def min_makespan(
     rates: np.ndarray, left: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray
 ) -> Shares:
-    """Return the shares with the smallest makespan."""
+    """Return the shares of time with which the last job ends earliest."""
     return _largest_least(rates / np.maximum(left, 1e-9)[:, None], demand, capacity, rates)
 
 
 def _largest_least(gains: np.ndarray, demand: np.ndarray, capacity: np.ndarray, rates: np.ndarray) -> Shares:
-    """Return shares that maximise the least gain and, among these, the sum of gains.
+    """Return shares that maximise the smallest gain of a job and, among these, the sum of the gains.
 
-    A first linear program maximises the least gain. A second one maximises the sum at that least gain, because the
-    first alone assigns unneeded time arbitrarily.
+    `gains` is the gain per unit of time of each job on each type. A first linear program maximises the smallest gain.
+    A second one then maximises the sum, because the first alone assigns unneeded time arbitrarily.
     """
     from scipy.optimize import linprog
     from scipy.sparse import csr_array, hstack, vstack
@@ -205,7 +205,10 @@ class GavelFifo:
 
 
 def progress_rates(jobs: list[JobState], board: Board) -> tuple[np.ndarray, np.ndarray]:
-    """Return the share of its remaining work that each job does per second on each type, and that work, which is 1."""
+    """Return the share of remaining work that each job does per second, `[jobs, types]`, and 1 for each job.
+
+    The second array is the remaining work in the same unit, as a `ShareRule` requires.
+    """
     rates = np.zeros((len(jobs), len(board.cluster.types)))
     left = np.ones(len(jobs))
     for row, state in enumerate(jobs):

@@ -7,10 +7,10 @@ from shunter.extensions.fleet.policies.role import Policy, by_priority, fastest_
 
 
 class Moving:
-    """Policy that serves waiting jobs first; then moves jobs on slower accelerators to the remaining ones.
+    """Policy that first serves waiting jobs, then moves running jobs to faster accelerators that are still free.
 
     A job moves by a checkpoint if this makes it end earlier by more than twice the time of the move; jobs with the
-    longest remaining time come first. The accelerators that a move releases are offered to waiting jobs.
+    longest remaining time are moved first. The accelerators that a move releases are offered to waiting jobs.
 
     Args:
         name: See `Policy.name`.

@@ -11,7 +11,7 @@ class Option(NamedTuple):
 
     Attributes:
         accelerator: Accelerator type.
-        goodput: Share of its remaining work that it would do per second in a consolidated placement.
+        goodput: Share of its remaining work that the job would do per second in a consolidated placement.
         is_kept: True for the job's current type and number.
     """
 
@@ -22,7 +22,7 @@ class Option(NamedTuple):
 
 
 def options_of(state: JobState, board: Board) -> list[Option]:
-    """Return the options of a job on machines that are up; for a job that cannot be stopped, its current one."""
+    """Return the options of a job on machines that are up; a running job that cannot be stopped has only its own."""
     state.advance_to(board.now)
     held = board.current_type(state)
     found, there = [], board.live_counts()
@@ -37,7 +37,10 @@ def options_of(state: JobState, board: Board) -> list[Option]:
 
 
 def restart_factor(state: JobState, board: Board) -> float:
-    """Return the goodput factor of a move, (T - N S) / (T + S): age T, number of restarts N, seconds of a restart S."""
+    """Return the factor by which a move reduces goodput: (T - N S) / (T + S).
+
+    T is the age of the job, N the number of its restarts and S the seconds of a restart.
+    """
     age = board.now - state.job.arrival_seconds
     cost = state.job.move_seconds
     if not state.starts or not cost:

@@ -1,7 +1,7 @@
 """Policy of Pollux (Qiao et al., OSDI 2021): accelerators go to jobs with the most gain of goodput; batches adapt.
 
 Pollux searches allocations by a genetic algorithm and learns each job's goodput while it runs. This version allocates
-greedily with the same objective and known goodput; a job with a fixed batch is rigid.
+greedily with the same objective and known goodput. A job with a fixed batch size keeps its number of accelerators.
 """
 
 from shunter.extensions.fleet.board import Board
@@ -12,9 +12,9 @@ ROUND_SECONDS = 60.0
 
 
 class Pollux:
-    """Policy that gives each job its smallest option, the oldest first; then the most useful increments.
+    """Policy that gives each job its smallest number of accelerators, the oldest first, then distributes the others.
 
-    The objective is the harmonic mean of the speed-ups, which weighs the slowest jobs most.
+    Each step enlarges the job that raises the harmonic mean of all speed-ups most.
     """
 
     name = "pollux"

@@ -55,7 +55,7 @@ def fastest_place(state: JobState, board: Board, worst_level: int = NETWORK) -> 
 
 
 def by_priority(states: Iterable[JobState], board: Board) -> Iterable[JobState]:
-    """Return the states by descending priority, otherwise in the given order."""
+    """Return the jobs by descending priority; jobs of equal priority keep their order."""
     return sorted(states, key=lambda state: -state.job.priority) if board.has_priorities else states
 
 
@@ -106,7 +106,7 @@ def run_in_order(board: Board, urgency: Callable[[JobState], float]) -> None:
 
 
 def _fits_beside(waiting: Iterable[JobState], board: Board) -> bool:
-    """Return True if all waiting jobs fit on their preferred types, beside all running jobs."""
+    """Return True if all waiting jobs fit on free accelerators of their preferred types."""
     left = dict(board.free_of)
     for state in waiting:
         best = state.job.types(board.cluster)[0]

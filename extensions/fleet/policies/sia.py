@@ -88,7 +88,12 @@ class Offer(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """Group of equal jobs, which share the variables of one job; with `must`, every job must get an option."""
+    """Group of jobs with equal options, which the integer program treats as one job with a count.
+
+    Attributes:
+        must: True if no job of the group may wait.
+        offers: Options of each job of the group.
+    """
 
     must: bool
     offers: tuple[Offer, ...]

@@ -8,7 +8,7 @@ DEMOTION_SERVICE_SECONDS = 57_600.0  # accelerator-seconds: 16 hours of one
 
 
 class Tiresias:
-    """Two queues, each first come, first served; a job that has used its share moves permanently to the second queue.
+    """Two queues, each first come, first served; after 16 accelerator-hours a job moves permanently to the second.
 
     In each round all jobs are considered in order, and each job that still fits runs. New jobs get the machines
     with most free accelerators; running jobs keep their placements. This is the rule of the simulator published with
@@ -48,7 +48,7 @@ class Tiresias:
                     board.start(state, placement)
 
     def _requeue(self, jobs: dict[str, JobState], board: Board) -> None:
-        """Remove jobs that have ended, add new ones, and demote those that have used their share."""
+        """Remove jobs that have ended, add new jobs, and move jobs with enough service to the second queue."""
         for line in (self._first, self._second):
             for name in [name for name in line if name not in jobs]:
                 del line[name]

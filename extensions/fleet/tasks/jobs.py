@@ -85,7 +85,10 @@ def with_times(jobs: Sequence[FleetJob], types: Sequence[str], predict_times: Du
 
 
 def by_type(own: OwnJob, types: Sequence[str]) -> OwnJob:
-    """Convert one number of accelerators to numbers by type: this number of cores, or a GPU per process."""
+    """Return the job with its number of accelerators by type: the given number of cores, or one GPU per process.
+
+    The job is unchanged if its numbers are already by type or no type is a GPU.
+    """
     if isinstance(own.accelerators, dict) or all(is_processor(name) for name in types):
         return own
     cores = {name: own.accelerators for name in types if is_processor(name)}

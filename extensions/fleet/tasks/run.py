@@ -60,11 +60,11 @@ def fleet_state(asked: Sequence[tuple[OwnJob, TrainRequest]], *, fresh: bool) ->
 
 
 def open_record(state: StateFolder, start_run: Callable[[str | None], str]) -> FleetRecord:
-    """Return the record of an earlier driver, with its failed jobs to retry; or a new record.
+    """Return the record that an earlier driver saved, with failed jobs reset for a retry; otherwise a new record.
 
     Args:
         state: State folder of the fleet.
-        start_run: Function that opens the run in MLflow: that of the earlier driver, if any.
+        start_run: Function that resumes the MLflow run with the given id, or starts a new one for None; returns its id.
     """
     kept = state.recall(RECORD, FleetRecord)
     if kept is None:

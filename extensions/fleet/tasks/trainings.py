@@ -298,18 +298,18 @@ class _FixedSlots:
         return RayExecutor(self, placement, Ledger())
 
     def executors(self, placement: Placement, count: int) -> Sequence[RayExecutor]:
-        """Return executors for parallel training runs, on accelerators like that of the placement."""
+        """Return executors for parallel training runs; all use the placement that the policy chose."""
         return [self.executor(placement) for _ in range(count)]
 
     def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
-        """Train the task on the job's slots, whatever the `placement`."""
+        """Train the task on the accelerators that the policy chose; `placement` is ignored."""
         return self._trainings.attempt(self._running, task, hooks, ledger)
 
 
 def machines_of(nodes: Sequence[ClusterNode]) -> list[LiveMachine]:
-    """Return nodes as machines: their GPUs, and their remaining cores; free resources are those that Ray reports.
+    """Return the machines of nodes: one for the GPUs and one for the cores of each node; Ray reports how many are free.
 
-    The cores that each GPU needs for its training (`cores_of_gpu`) are not offered separately.
+    The cores that each GPU needs for its training (`cores_of_gpu`) are not included in the node's cores.
     """
     free = free_resources()
     found = []

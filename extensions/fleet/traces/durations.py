@@ -57,7 +57,7 @@ def read_msr(path: Path) -> list[Job]:
 
 
 def _attempts(attempts: list[dict[str, Any]]) -> tuple[int, float]:
-    """Return the accelerators of the last attempt, and the seconds of all; zeros if an attempt has not ended."""
+    """Return the accelerator count of the last attempt, and the total seconds; zeros if an attempt has not ended."""
     taken, accelerators = 0.0, 0
     for attempt in attempts:
         begun, ended = attempt["start_time"], attempt["end_time"]

@@ -1,4 +1,4 @@
-"""Readers of Gavel's traces of a physical cluster with the throughput table that they refer to, and of Shockwave's."""
+"""Readers of the traces of Gavel, with the throughput table that they refer to, and of Shockwave."""
 
 import ast
 import json
@@ -22,7 +22,7 @@ Throughputs = dict[str, dict[tuple[str, int], float]]
 
 
 def read_trace(path: Path) -> list[Job]:
-    """Read a tab-separated trace: of Shockwave by its number of fields, else of Gavel.
+    """Read a tab-separated trace of Shockwave or of Gavel, which differ in their number of fields.
 
     Raises:
         DataError: A line is invalid, or a trace of Gavel lacks its table.
@@ -64,7 +64,7 @@ def read_shockwave(path: Path) -> list[Job]:
 
 
 def read_gavel(path: Path) -> list[Job]:
-    """Read a trace: tab-separated, without a header; the throughput table is beside it or one folder up.
+    """Read a trace of Gavel: tab-separated, no header; the throughput table is in its folder or one folder up.
 
     Raises:
         DataError: A line is invalid, a model is not in the table, or there is no table.
@@ -109,7 +109,7 @@ def read_gavel(path: Path) -> list[Job]:
 
 
 def gavel_work(model: str, scale: int, steps: float, together: Throughputs, apart: Throughputs) -> Iterations | None:
-    """Return the work of a model's steps; None if the table lacks it on this number of accelerators for every type."""
+    """Return the work of training a model for `steps`; None if the table has no throughput for `scale` accelerators."""
     model = re.sub(r" \(scale factor \d+\)$", "", model)
     compute, communication = {}, {}
     for accelerator, rates in together.items():

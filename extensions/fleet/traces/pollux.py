@@ -1,9 +1,10 @@
-"""Reader of the workloads of Pollux' simulator: jobs with the number of accelerators and batch size of their users.
+"""Reader of the workloads of Pollux' simulator: jobs with the accelerators and the batch size that users requested.
 
 Each job trains one of the applications that Pollux (OSDI 2021) measured at many placements and batch sizes.
 
 Progress is counted in steps of the smallest batch. A larger batch makes more progress per step but less per sample,
-depending on the gradient noise of the epoch: `(variance + square) / (variance / scale + square)`.
+depending on the gradient noise of the epoch: `(variance + square) / (variance / scale + square)`, where `variance` is
+that of the gradient, `square` its squared norm, and `scale` the ratio of the batch to the smallest batch.
 """
 
 import csv
@@ -58,7 +59,7 @@ class Application:
         directory: Folder with `placements.csv`, `scalability.csv` and `validation-BATCH.csv`.
 
     Attributes:
-        rates_by_epoch: Cache of all jobs: progress per second by epoch, and the seconds from each epoch to the end.
+        rates_by_epoch: Cache that all jobs share: progress per second by epoch, and seconds from each epoch to the end.
 
     Raises:
         DataError: A file is missing.
@@ -111,7 +112,7 @@ class Application:
         return self._gain(choice.total(sum(counts)), epoch) / seconds
 
     def step_seconds(self, counts: tuple[int, ...], local: int) -> tuple[float, float]:
-        """Return the seconds per step and of its communication, interpolated between the measurements."""
+        """Return the seconds of a step and of its communication, interpolated between the measurements."""
         rotated = min(counts[i:] + counts[:i] for i in range(len(counts)))
         if (rotated, local) not in self._steps:
             self._steps[rotated, local] = self._interpolate(rotated, local)

@@ -86,14 +86,14 @@ class Actions:
         return self._fits[action]
 
     def one_hot(self, actions: np.ndarray) -> np.ndarray:
-        """Encode actions (samples, factors) as rows with a one for each chosen value (samples, all values)."""
+        """Encode actions `[samples, factors]` as one-hot rows `[samples, values of all factors]`."""
         starts = np.cumsum((0, *self.sizes[:-1]))
         encoded = np.zeros((len(actions), sum(self.sizes)), dtype=np.float32)
         np.put_along_axis(encoded, actions + starts, 1.0, axis=1)
         return encoded
 
     def uniform(self, samples: int, generator: np.random.Generator) -> np.ndarray:
-        """Sample actions uniformly from the values that the mask allows (samples, factors)."""
+        """Sample actions `[samples, factors]` uniformly from the values that the mask allows."""
         drawn = [generator.choice(np.flatnonzero(self.mask[factor]), samples) for factor in range(len(self.sizes))]
         return np.stack(drawn, axis=1) if drawn else np.zeros((samples, 0), dtype=np.int64)
 
@@ -108,7 +108,10 @@ class Actions:
         return [neighbour for neighbour in found if self.fits(neighbour)]
 
     def _mask(self) -> np.ndarray:
-        """Return the mask of allowed values (factors, most values): those that fit with all other factors smallest."""
+        """Return the mask of allowed values, bool `[factors, values]`.
+
+        A value is allowed if the point fits into the memory limit when all other factors are smallest.
+        """
         mask = np.zeros((len(self.sizes), max(self.sizes, default=0)), dtype=bool)
         for factor, size in enumerate(self.sizes):
             mask[factor, :size] = True

@@ -16,7 +16,7 @@ MOST_DEVIATION = 3.0  # clip in standard deviations: a diverged training must no
 
 @dataclass(frozen=True, kw_only=True)
 class Levels:
-    """Centre and spread of each figure on one data set (figures)."""
+    """Centre and spread of each figure on one data set, each `[figures]`."""
 
     centre: np.ndarray
     spread: np.ndarray
@@ -28,8 +28,8 @@ class History:
 
     Attributes:
         features: Meta-features of the data and the limits, by name.
-        actions: Actions of the trials (points, factors).
-        figures: NE and the logs of the `COSTS` (points, figures); NaN for missing measurements.
+        actions: Actions of the trials, `[points, factors]`.
+        figures: NE and the logs of the `COSTS`, `[points, figures]`; NaN for missing measurements.
     """
 
     features: Mapping[str, float]
@@ -56,7 +56,7 @@ class History:
 
     @property
     def standardised(self) -> np.ndarray:
-        """Return the figures as distances from their centre in units of the spread (points, figures)."""
+        """Return the figures as distances from their centre in units of the spread, `[points, figures]`."""
         levels = self.levels
         return np.clip((self.figures - levels.centre) / levels.spread, -MOST_DEVIATION, MOST_DEVIATION)
 
@@ -88,7 +88,10 @@ def levels_of(figures: np.ndarray) -> Levels:
 def predicted_reward(
     standardised: np.ndarray, levels: Levels, cost: Cost | None, weight: float = COST_WEIGHT
 ) -> np.ndarray:
-    """Return the reward of predicted figures (points, figures): the gain over a median point in NE spreads (points)."""
+    """Return the rewards `[points]` of standardised figures `[points, figures]`.
+
+    A reward is the gain over a median point, in units of the spread of NE.
+    """
     if cost is None:
         return -standardised[:, 0]
     column = 1 + COSTS.index(cost)
@@ -118,6 +121,6 @@ class States:
         self._mean = np.array([np.mean(values) for values in given])
 
     def vector(self, features: Mapping[str, float]) -> np.ndarray:
-        """Return the vector of one data set (state size)."""
+        """Return the vector of one data set, `[state size]`."""
         row = np.array([features.get(name, mean) for name, mean in zip(self.names, self._mean, strict=True)])
         return np.clip(row - self._mean, -MOST_DEVIATION, MOST_DEVIATION)

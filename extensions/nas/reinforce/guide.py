@@ -41,7 +41,7 @@ TARGETS = 2  # standardised NE, and standardised log cost
 
 @dataclass(frozen=True, kw_only=True)
 class Demonstration:
-    """The best actions for a state with targets (actions, factors)."""
+    """Actions `[actions, factors]` that the inverse model learns to choose in a state that includes their targets."""
 
     state: np.ndarray
     actions: np.ndarray
@@ -68,7 +68,7 @@ class InverseModel:
             self.policy = Policy(len(states.names) + TARGETS, actions.mask)
 
     def fit(self, known: Sequence[Mapping[str, float]], levels: Levels, present: Mapping[str, float]) -> Tensor:
-        """Imitate the surrogate's best actions; return the state with the targets of the present search (1, n).
+        """Imitate the surrogate's best actions; return the present search's state with its targets, `[1, state size]`.
 
         Args:
             known: Meta-features of all data sets, including the present one.
@@ -90,7 +90,7 @@ class InverseModel:
         return state
 
     def choices(self, state: Tensor) -> Tensor:
-        """Return the policy's probabilities of the values of each factor, float `[states, factors, values]`."""
+        """Return the policy's log probabilities of the values of each factor, float `[states, factors, values]`."""
         with torch.no_grad():
             return self.policy(state)[0]
 
@@ -137,7 +137,7 @@ class InverseModel:
     def _search(
         self, features: Mapping[str, float], score: Callable[[np.ndarray], np.ndarray]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return the surrogate's best actions (elites, factors) and their figures, by the cross-entropy method.
+        """Return the surrogate's best actions `[elites, factors]` and their figures, by the cross-entropy method.
 
         For a small space the first candidates are the whole space. For a large one each round samples each factor from
         the values of the best actions so far.
@@ -152,12 +152,12 @@ class InverseModel:
 
     @cached_property
     def _candidates(self) -> np.ndarray:
-        """Sample points uniformly within the memory limit, if any point fits (candidates, factors)."""
+        """Sample actions `[candidates, factors]` uniformly within the memory limit; without it if no action fits."""
         drawn = np.unique(self._actions.uniform(CANDIDATES, self._generator), axis=0)
         return drawn[self._fitting(drawn, len(drawn))]
 
     def _fitting(self, pool: np.ndarray, most: int) -> np.ndarray:
-        """Return indices of the first `most` actions within the memory limit; of the first ones if no action fits."""
+        """Return the indices of the first `most` actions that fit into memory, or of the first `most` if none fits."""
         places = (place for place, action in enumerate(pool) if self._actions.fits(tuple(map(int, action))))
         return np.array(list(islice(places, most)) or range(min(most, len(pool))))
 
@@ -233,19 +233,19 @@ class Guide:
         return inverse.policy, state
 
     def predict(self, actions: np.ndarray) -> np.ndarray:
-        """Predict the rewards of actions (points): the gain over a median point in NE spreads."""
+        """Return the predicted reward of each action: its gain over a median point, in units of the spread of NE."""
         figures, _ = self.surrogate.predict(self._features, actions)
         return predicted_reward(figures, self._levels, self._cost)
 
     def trusts(self, actions: np.ndarray) -> np.ndarray:
-        """Return for each action True if the members agree on it and it resembles the training data (points)."""
+        """Return for each action True if the surrogate's members agree on it and it resembles the training data."""
         _, spread = self.surrogate.predict(self._features, actions)
         covariance, most_distance = self._gate
         distances = covariance.mahalanobis(self._actions.one_hot(actions))
         return (spread[:, 0] <= MOST_DISAGREEMENT) & (distances <= most_distance)
 
     def roll_outs(self, choices: Tensor, samples: int, generator: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """Return synthetic episodes from a policy: predicted rewards (samples), actions (samples, factors)."""
+        """Return predicted rewards `[samples]` of actions `[samples, factors]` that are sampled from a policy."""
         drawn = sample(choices, samples, generator)
         return self.predict(drawn), drawn
 
@@ -256,7 +256,7 @@ class Guide:
             self.surrogate.fit([*self._past, own], REFIT_STEPS)
 
     def restore_levels(self, own: History) -> None:
-        """Use the cost levels of this search's measurements, if there are any."""
+        """Replace the assumed centre and spread of the figures by those that this search measured, if any."""
         if len(own.actions):
             self._levels = own.levels
 

@@ -39,10 +39,10 @@ class Episodes:
     """Actions with their results.
 
     Attributes:
-        actions: Actions of the episodes (episodes, factors).
-        log_probabilities: Log probability of each choice under the policy before the update (episodes, factors).
-        returns: Standardised rewards (episodes).
-        is_real: True if the reward is measured; a synthetic episode trains the value head only (episodes).
+        actions: Actions of the episodes, `[episodes, factors]`.
+        log_probabilities: Log probability of each choice under the policy before the update, `[episodes, factors]`.
+        returns: Standardised rewards, `[episodes]`.
+        is_real: True if the reward is measured, `[episodes]`; a synthetic episode trains the value head only.
     """
 
     actions: Tensor
@@ -67,10 +67,10 @@ def improve(
     Args:
         policy: Policy, changed in place.
         optimizer: Optimizer of its parameters.
-        state: State of the search (1, state size).
+        state: State of the search, `[1, state size]`.
         episodes: Episodes to learn from.
         entropy_weight: Weight of the entropy bonus per nat, which keeps the policy exploring.
-        guide: Reference distribution (1, factors, most values).
+        guide: Log probabilities of the reference distribution, `[1, factors, values]`; None without a guide.
         guide_weight: Weight of the divergence from the reference, per nat.
         steps: Number of optimizer steps.
     """

@@ -15,7 +15,7 @@ class Policy(nn.Module):
 
     Args:
         state_size: Number of features of the data and the limits.
-        mask: True for the allowed values (factors, most values).
+        mask: True for the allowed values, `[factors, values of the largest factor]`.
     """
 
     def __init__(self, state_size: int, mask: np.ndarray) -> None:
@@ -29,7 +29,7 @@ class Policy(nn.Module):
         self.register_buffer("mask", torch.from_numpy(mask), persistent=False)
 
     def forward(self, states: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the log probabilities (states, factors, most values), and the values (states)."""
+        """Return the log probabilities `[states, factors, values]`, and the expected rewards `[states]`."""
         # The input has an additional 1, because for data without known features the trunk would return only its bias.
         features = self.trunk(torch.cat([states, states.new_ones(len(states), 1)], dim=1))
         mask: Tensor = self.mask  # pyright: ignore[reportAssignmentType] - a buffer
@@ -38,30 +38,35 @@ class Policy(nn.Module):
 
     @torch.no_grad()
     def flatten(self, state: Tensor, floor: float) -> None:
-        """Raise the temperature in one state (1, state size) until the entropy is at least `floor` nats."""
+        """Raise the temperature until the entropy in a state, `[1, state size]`, is at least `floor` nats."""
         temperature = temperature_for(self(state)[0], floor)
         self.heads.weight.div_(temperature)
         self.heads.bias.div_(temperature)
 
 
 def log_probabilities(choices: Tensor, actions: Tensor) -> Tensor:
-    """Return log probabilities of actions (samples, factors); choices: (1 or samples, factors, most values)."""
+    """Return the log probabilities of actions, both `[samples, factors]`.
+
+    Args:
+        choices: Log probabilities of all values, `[1 or samples, factors, values]`.
+        actions: Index of the chosen value of each factor, `[samples, factors]`.
+    """
     return choices.expand(len(actions), -1, -1).gather(2, actions.unsqueeze(2)).squeeze(2)
 
 
 def entropy(choices: Tensor) -> Tensor:
-    """Return the entropy of the joint distribution in nats (states): the sum over the independent factors."""
+    """Return the entropy of the joint distribution in nats, `[states]`: the sum over the independent factors."""
     return -(choices.exp() * choices.clamp(min=-1e9)).sum((1, 2))
 
 
 def divergence(choices: Tensor, reference: Tensor) -> Tensor:
-    """Return KL(choices || reference) of the joint distributions in nats (states)."""
+    """Return KL(choices || reference) of the joint distributions in nats, `[states]`."""
     difference = choices.clamp(min=-1e9) - reference.clamp(min=-1e9)
     return (choices.exp() * difference).sum((1, 2))
 
 
 def most_entropy(mask: np.ndarray) -> float:
-    """Return the entropy of the uniform distribution in nats."""
+    """Return the entropy in nats of the uniform distribution over the allowed values."""
     return sum(math.log(allowed) for allowed in mask.sum(1))
 
 
@@ -85,13 +90,13 @@ def temperature_for(choices: Tensor, floor: float, *, most: float = 100.0) -> fl
 
 
 def sample(choices: Tensor, samples: int, generator: np.random.Generator) -> np.ndarray:
-    """Sample actions (samples, factors) from the distribution of one state, with Gumbel noise on each value."""
+    """Sample actions `[samples, factors]` from the distribution of one state, by Gumbel noise on each value."""
     noise = generator.gumbel(size=(samples, *choices.shape[1:]))
     return np.argmax(choices.detach().numpy() + noise, axis=2)
 
 
 def as_states(rows: Sequence[np.ndarray]) -> Tensor:
-    """Convert state vectors to the policy's input (states, state size)."""
+    """Convert state vectors to the policy's input, float32 `[states, state size]`."""
     return torch.from_numpy(np.stack(rows).astype(np.float32))
 
 

@@ -36,7 +36,7 @@ class Ensemble(nn.Module):
         self.last_bias = nn.Parameter(torch.zeros(MEMBERS, 1, FIGURES))
 
     def forward(self, inputs: Tensor) -> Tensor:
-        """Return the figures from each member (members, samples, figures), given inputs (samples, inputs)."""
+        """Return the figures from each member, `[members, samples, figures]`, given inputs `[samples, inputs]`."""
         hidden = torch.tanh(torch.baddbmm(self.first_bias, inputs.expand(MEMBERS, -1, -1), self.first))
         return torch.baddbmm(self.last_bias, hidden, self.last)
 
@@ -83,7 +83,7 @@ class Surrogate:
         self.skill = _mean_rank_correlation(unseen, targets[:, 0].numpy(), points)
 
     def predict(self, features: Mapping[str, float], actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and standard deviation over the members (points, figures) on one data set."""
+        """Return mean and standard deviation of the members' predictions on one data set, each `[points, figures]`."""
         with torch.no_grad():
             predictions = self.network(self._inputs(features, actions)).numpy()
         return predictions.mean(0), predictions.std(0)
@@ -126,6 +126,6 @@ def _weights(points: Sequence[int]) -> Tensor:
 
 
 def _held_out(points: Sequence[int]) -> Tensor:
-    """Return the mask of the points held out from each member (members, points): a fixed fifth of each data set."""
+    """Return the mask `[members, points]` of the points held out from each member: a fixed fifth of each data set."""
     positions = torch.cat([torch.arange(count) for count in points])
     return positions % MEMBERS == torch.arange(MEMBERS).unsqueeze(1)

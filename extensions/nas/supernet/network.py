@@ -29,7 +29,7 @@ class Candidates(nn.Linear):
 
     @torch.no_grad()
     def initialise(self) -> None:
-        """Initialise each candidate like a separate layer, as `shunter.models.registry` does."""
+        """Initialise each candidate as a separate layer, by the rule of `shunter.models.registry`."""
         for weight, bias in zip(self.weight.split(self.widths), self.bias.split(self.widths), strict=True):
             initialise_linear(weight, bias)
 
@@ -217,7 +217,7 @@ class _Layers(nn.Module):
         self.top = SuperMlp(coding.top, self.top_inputs, features.outputs, rectified=False)
 
     def forward(self, dense: Tensor, pooled: Tensor, masks: Masks) -> Tensor:
-        """Map `[batch, dense features]` and `[batch, bags, dim]` to logits, as `models.families.dlrm.DlrmLayers`."""
+        """Map dense features `[batch, dense features]` and pooled embeddings `[batch, bags, dim]` to logits."""
         beside, vectors = pooled.flatten(1), pooled
         if self.bottom is not None:
             beside = self.bottom(dense, masks).float()

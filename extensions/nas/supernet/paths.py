@@ -56,7 +56,7 @@ class MlpPaths:
         return f"{self.name}_output"
 
     def choice(self, layer: int, width: int) -> str:
-        """Return the name of the choice of the width before `layer`, if its output has `width`: `mlp_1_32`."""
+        """Return the name of the choice of the width from which `layer` computes `width`, such as `mlp_1_32`."""
         return f"{self.name}_{layer}_{width}"
 
     def made(self, layer: int) -> tuple[int, ...]:
@@ -128,7 +128,7 @@ class MlpPaths:
         return extreme(reach[width] + costs[width, OUTPUT] for width in reach)
 
     def linear_shapes(self) -> list[tuple[int, int]]:
-        """Return every (width before, width after) of a linear layer on a path, with `INPUT` and `OUTPUT`, once."""
+        """Return the distinct (input width, output width) of all linear layers; the ends are `INPUT` and `OUTPUT`."""
         shapes = {
             (source, width): None
             for layer in range(len(self.layers))

@@ -72,8 +72,8 @@ class Coding:
     Attributes:
         bottom: Choices of the bottom MLP, None without one.
         top: Choices of the top MLP.
-        sizes: Number of candidates of each choice by its name; the widths of the tables are contiguous and in order,
-            and so are their shares.
+        sizes: Number of candidates of each choice by its name. The choices of all tables' widths are contiguous, in the
+            order of the tables, and so are the choices of their shares.
     """
 
     def __init__(self, space: SupernetSpace, features: Features) -> None:
@@ -100,7 +100,7 @@ class Coding:
         )
 
     def largest(self, turn: int = 0) -> Architecture:
-        """Return the architecture with all layers, all rows and the largest widths, and the interaction number `turn`.
+        """Return the architecture with all layers, all rows and the largest widths.
 
         Args:
             turn: Index of the interaction, modulo their number.

@@ -25,7 +25,7 @@ def dim_choice(table: int) -> str:
 
 
 def share_choice(table: int) -> str:
-    """Return the name of the choice of the share of its ids with a row of their own."""
+    """Return the name of the choice of a table's share of ids with a row of their own."""
     return f"share_{table}"
 
 

@@ -1,4 +1,4 @@
-"""R1: fuse a linear layer and its ReLU into one operator, which writes the result once."""
+"""Rule R1: fuse a linear layer and its ReLU into one operator, which writes the result once."""
 
 from collections.abc import Iterator
 

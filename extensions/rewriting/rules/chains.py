@@ -1,4 +1,4 @@
-"""R5: merge two consecutive linear layers without an activation between them."""
+"""Rule R5: merge two consecutive linear layers without an activation between them."""
 
 import operator
 from collections.abc import Iterator

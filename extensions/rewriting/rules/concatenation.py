@@ -1,4 +1,4 @@
-"""R4: split a linear layer on a concatenation into a sum of linear layers, or the inverse."""
+"""Rule R4: split a linear layer on a concatenation into a sum of linear layers, or the inverse."""
 
 import operator
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""R12: reorder the products of crosses and of linear maps over vectors to the cheaper order."""
+"""Rule R12: reorder the products of crosses and of linear maps over vectors to the cheaper order."""
 
 from collections.abc import Iterator
 

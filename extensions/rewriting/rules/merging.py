@@ -1,4 +1,4 @@
-"""R2: merge several linear maps of the same input into one, and split its result."""
+"""Rule R2: merge several linear maps of the same input into one, and split its result."""
 
 from collections import defaultdict
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""R6: fold batch normalisation in evaluation mode into the linear layer before it."""
+"""Rule R6: fold batch normalisation in evaluation mode into the linear layer before it."""
 
 from collections.abc import Iterator
 
@@ -11,18 +11,18 @@ from shunter.extensions.rewriting.rule import Rule, Site
 
 
 def norm_scale(gamma: Tensor | None, variance: Tensor, epsilon: float) -> Tensor:
-    """Return the factor of each output."""
+    """Return the factor by which batch normalisation multiplies each output of a linear layer."""
     scale = (variance + epsilon).rsqrt()
     return scale if gamma is None else scale * gamma
 
 
 def scaled_rows(weight: Tensor, scale: Tensor) -> Tensor:
-    """Multiply each row of a matrix by its factor."""
+    """Multiply each row of a weight matrix by the factor of its output."""
     return weight * scale.unsqueeze(1)
 
 
 def moved_bias(bias: Tensor | None, mean: Tensor, scale: Tensor, beta: Tensor | None) -> Tensor:
-    """Return the bias of a linear layer with folded normalisation."""
+    """Return the bias of a linear layer into which batch normalisation is folded."""
     moved = (0 - mean if bias is None else bias - mean) * scale
     return moved if beta is None else moved + beta
 

@@ -1,4 +1,4 @@
-"""R9: pad widths with zeros to a multiple of the CPU's vector width; the results do not change."""
+"""Rule R9: pad widths with zeros to a multiple of the CPU's vector width; the results do not change."""
 
 from collections.abc import Iterator
 
@@ -22,7 +22,7 @@ from shunter.models.layers import ALIGNMENT
 
 
 def padded_concat(parts: list[Tensor], zeros: int) -> Tensor:
-    """Concatenate matrices with zeros at the end: one copy instead of two."""
+    """Concatenate matrices and `zeros` columns of zeros in one copy, without a separate copy for the padding."""
     return torch.cat([*parts, parts[0].new_zeros(parts[0].shape[0], zeros)], 1)
 
 

@@ -1,4 +1,4 @@
-"""R7: compute the dot products of all pairs of vectors as one matrix product, read by index."""
+"""Rule R7: compute the dot products of all pairs of vectors as one matrix product, read by index."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -72,7 +72,7 @@ class BatchDots(Rule):
 
 
 def columns(values: Tensor, index: tuple[int, ...]) -> Tensor:
-    """Select columns of a matrix."""
+    """Return the columns of a matrix at the given indices."""
     return values.index_select(1, torch.tensor(index, device=values.device))
 
 

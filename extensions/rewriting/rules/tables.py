@@ -1,4 +1,4 @@
-"""R3 and R10: concatenate embedding tables by rows, for a single lookup."""
+"""Rules R3 and R10: concatenate embedding tables by rows, for a single lookup."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -54,7 +54,7 @@ def offsets_of(node: fx.Node) -> Any:
 
 
 def bags(program: Program) -> Iterator[fx.Node]:
-    """Yield lookups of bags without weights and other options."""
+    """Yield the `embedding_bag` calls that pool by sum or mean and have no per-sample weights or other options."""
     for node in program.graph.nodes:
         if node.op == "call_function" and node.target is nn.functional.embedding_bag:
             options = bag_options(node)

@@ -1,4 +1,4 @@
-"""R8 and R11: remove operations without an effect, and pairs that cancel each other."""
+"""Rules R8 and R11: remove operations without an effect, and pairs that cancel each other."""
 
 from collections.abc import Iterator
 from typing import Any
