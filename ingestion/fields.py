@@ -17,7 +17,7 @@ TextKind = Literal["value", "written", "text"]
 
 
 class ValueForm(IntEnum):
-    """Version of the canonical form of values; an encoder without a version has `FORMER`."""
+    """Version of the rule that makes equal values equal texts; encoders stored without a version use `FORMER`."""
 
     FORMER = 1
     CANONICAL = 2
@@ -84,7 +84,7 @@ class TextForm(Frozen):
 
     @property
     def has_usual_texts(self) -> bool:
-        """Return True if numbers have a decimal point, no thousands mark, and only an empty text is missing."""
+        """Return True for the default notation: decimal point, no thousands mark, only empty texts mean missing."""
         return self.decimal == POINT and self.thousands is None and not self.missing
 
     @property
@@ -391,7 +391,7 @@ class Join(Frozen):
 
 
 class Explode(Frozen):
-    """Column with all impressions of a row, each of which becomes a row: `N55689-1 N35729-0`."""
+    """Column with all impressions of a row, such as `N55689-1 N35729-0`; each impression becomes a row of its own."""
 
     column: str
     separator: str = Field(default=" ", min_length=1, description="Between the impressions.")
@@ -416,7 +416,7 @@ class Unpack(Frozen):
 
 
 class Negatives(Frozen):
-    """Negatives that are drawn for each positive row, with other items."""
+    """Sampled negatives: copies of each positive row with other items."""
 
     per_positive: int = Field(ge=1, le=1_000, description="Number of sampled negatives for each positive row.")
     columns: tuple[str, ...] = Field(

@@ -70,7 +70,7 @@ def findings_of_sample(sample: LogSample) -> list[Finding]:
 
 
 def unmatched_rows(by_file: Mapping[str, int], rows: int) -> Iterator[Finding]:
-    """Yield a finding for each joined table in which rows have no partner."""
+    """Yield a finding for each joined table that lacks keys of the log."""
     for file, missed in by_file.items():
         if missed:
             share = f"{missed:,} of {rows:,} rows ({missed / max(rows, 1):.1%})"
@@ -155,7 +155,7 @@ def _of_column(series: pl.Series, labels: NDArray[np.float32]) -> Iterator[Findi
 
 
 def _alone(series: pl.Series, present: NDArray[np.bool_], labels: NDArray[np.float32]) -> float:
-    """Return the highest AUC of one column as score: its presence, value, or label rates fitted on every second row."""
+    """Return the highest AUC of a column alone; the score is presence, value, or label rate of the value."""
     aucs = [area(present.astype(float), labels)]
     if series.dtype.is_float():
         aucs.append(area(series.fill_null(series.mean()).to_numpy(), labels))
@@ -193,7 +193,7 @@ def _drift(series: pl.Series) -> Iterator[Finding]:
 
 
 def _values_apart(before: pl.Series, last: pl.Series) -> tuple[float, float]:
-    """Return the total variation distance over the most frequent values (rest pooled), and its size by chance."""
+    """Return the total variation distance of two samples (rare values pooled), and its expected size without drift."""
     one, two = (part.alias("value").value_counts(name="count") for part in (before, last))
     frequent = one.sort("count", descending=True).head(_FREQUENT_VALUES)
     both = frequent.join(two, on="value", how="left", nulls_equal=True).fill_null(0)

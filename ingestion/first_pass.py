@@ -58,7 +58,7 @@ class Surveyor:
     unit_bytes: int = UNIT_BYTES
 
     def itself(self) -> "Surveyor":
-        """Return this object, as the `prepare` function of `Crew.call`."""
+        """Return this surveyor, for `Crew.call`, which expects a function that makes the shared object of a worker."""
         return self
 
     def chunk(self, chunk: object) -> tuple[RawBatch, NDArray[np.int8], ChunkSurvey]:

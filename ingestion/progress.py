@@ -50,7 +50,7 @@ class ProgressReporter:
         self._share = {stage: weight / sum(weights.values()) for stage, weight in weights.items()}
 
     def read(self, stage: str, budget: Budget) -> None:
-        """Report the bytes and rows that a pass over the log has read, as counted by its budget."""
+        """Report the bytes and rows that a pass over the log has read; `budget` counts them."""
         self._bytes_read, self._rows = min(budget.file_bytes, self._bytes), budget.rows_read
         self._say(stage, self._bytes_read / max(self._bytes, 1))
 

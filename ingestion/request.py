@@ -17,7 +17,7 @@ from shunter.settings import Settings
 
 
 def ingest_request(request: JobRequest, on_progress: OnProgress = ignore) -> tuple[Dataset, IngestReport]:
-    """Ingest the request's data into the cache of the settings; `on_progress` receives the progress.
+    """Ingest the request's data into the cache directory of the settings; `on_progress` receives the progress.
 
     Raises:
         DataError: The data cannot be found, read or used.

@@ -99,7 +99,7 @@ def tables_of(source: Source) -> tuple[TableSource, ...]:
 
 
 def _on_tables(source: Source, **changes: Any) -> Source:
-    """Return the source with changed attributes of its tables."""
+    """Return a copy of the source in which `changes` replace attributes of each `TableSource`."""
     if isinstance(source, DaysSource):
         days = (replace(day, source=replace(day.source, **changes)) for day in source.days)  # pyright: ignore[reportArgumentType, reportCallIssue] - tables
         return replace(source, days=tuple(days))

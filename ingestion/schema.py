@@ -243,7 +243,7 @@ class Schema(Options, TextForm):
     @model_validator(mode="before")
     @classmethod
     def _encodings_by_kind(cls, values: Any) -> Any:
-        """Turn `target_encoding` and `count_encoding` into encodings of both kinds."""
+        """Merge the keys `target_encoding` and `count_encoding` into `value_encodings`, each entry with its kind."""
         if not isinstance(values, dict) or not values.keys() & {"target_encoding", "count_encoding"}:
             return values
         rest, found = dict(values), [*values.get("value_encodings", ())]
@@ -259,7 +259,7 @@ class Schema(Options, TextForm):
     @model_validator(mode="before")
     @classmethod
     def _k_core_of_sides(cls, values: Any) -> Any:
-        """Turn one k into the minimum number of rows of user and item."""
+        """Expand a single number `k_core` into the minimum number of rows of each user and of each item."""
         if not isinstance(values, dict) or not isinstance(k := values.get("k_core"), int):
             return values
         if not values.get("user") or not values.get("item"):
@@ -549,7 +549,7 @@ class Schema(Options, TextForm):
 
     @property
     def counted_columns(self) -> tuple[str, ...]:
-        """Columns whose rows are counted by value, since rows of rare values are left out."""
+        """Columns of `min_rows` and `k_core`: rows whose value is too rare in such a column are left out."""
         return tuple(dict.fromkeys([*self.min_rows, *self.k_core]))
 
     @property
@@ -561,7 +561,7 @@ class Schema(Options, TextForm):
 
     @property
     def needs_one_process(self) -> bool:
-        """Return True if one process reads all rows, since rows depend on earlier ones of their user."""
+        """Return True if histories or sessions are built: one process must then read the whole log."""
         return bool(self.built_sequences or self.sessions)
 
     @property

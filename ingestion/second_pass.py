@@ -37,7 +37,7 @@ class Target:
         features: Features of a row.
         is_weighted: Whether rows have weights.
         timed: Splits whose rows are stored with their times.
-        user_column: Index of the column of users or other groups among the single-valued ones; None without.
+        user_column: Index, among the single-valued columns, of the column with users or other groups; None if absent.
         folds: Target encodings of the training rows, out of fold.
         compared_share: Share of the rows, 0 to 1, whose hashes are compared with those of the training split.
     """
@@ -51,7 +51,7 @@ class Target:
     compared_share: float = 0.0
 
     def writer(self, places: list[Place] | None = None) -> DatasetWriter:
-        """Open the arrays for writing, at `places` of existing arrays or in new ones if None."""
+        """Open the arrays for writing: existing arrays from the positions `places` on, or new arrays if None."""
         return DatasetWriter(
             self.directory,
             self.features,
@@ -88,7 +88,7 @@ def encode_with_crew(
     Call `on_rows` with the number of rows written so far.
 
     Returns:
-        Share of the validation and of the test rows that repeat training rows, see `encode_in_threads`.
+        Share of the validation and of the test rows that repeat training rows, by split; empty if none is compared.
     """
     *starts, size = _places(found, target.features)
     with target.writer() as writer:

@@ -68,11 +68,11 @@ class ChunkSurvey:
     Attributes:
         rows: Rows of each split.
         positives: Positive rows of each split.
-        moments: Moments of the numeric columns in the training rows.
+        moments: Moments of the signed logarithms of the numeric columns in the training rows.
         empty_bags: Training rows without a value, for each multi-valued column and stored sequence.
         bag_values: Number of values by split and column of `empty_bags`, int64 [splits, columns].
         labels: Counts by label, and of rows with a nonzero weight.
-        unmatched: Rows without a partner, for each join of the schema.
+        unmatched: For each join of the schema, number of rows whose key the joined table lacks.
         left_out: Number of readable rows that the schema excludes.
     """
 
@@ -93,11 +93,11 @@ class Survey:
     Attributes:
         rows: Rows of each split.
         positives: Positive rows of each split.
-        moments: Moments of the numeric columns after the logarithm.
+        moments: Moments of the signed logarithms of the numeric columns in the training rows.
         empty_bags: Training rows without a value, for each multi-valued column and stored sequence.
         labels: Counts by label, and of rows with a nonzero weight.
         units: Chunk counts of each unit, if a crew has surveyed the log.
-        unmatched: Rows without a partner, by the file of the join.
+        unmatched: By file of a joined table, number of rows whose key the table lacks.
         left_out: Number of readable rows that the schema excludes.
     """
 

@@ -71,7 +71,7 @@ class _TimeReader:
     name: str
 
     def itself(self) -> "_TimeReader":
-        """Return this object, as the `prepare` function of `Crew.call`."""
+        """Return this reader, for `Crew.call`, which expects a function that makes the shared object of a worker."""
         return self
 
     def chunk(self, chunk: TableChunk) -> _ChunkTimes:

@@ -205,8 +205,8 @@ def copy_by(request: ClusterRequest | None, paths: Sequence[Path]) -> None:
 def crew_for(source: Source, processes: int | None = None) -> AbstractContextManager[Crew | None]:
     """Return the crew for a log: processes where they are faster, else None for threads of this process.
 
-    Processes take a second to start, and threads use two cores as well. A log with built histories, which need all
-    rows in order, and an archive cannot be divided.
+    Processes take a second to start, and on two cores they are no faster than threads. An archive cannot be divided,
+    nor a log with built histories, which need all rows in order.
 
     Args:
         source: The log.

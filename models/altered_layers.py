@@ -90,7 +90,7 @@ def prepare(layers: nn.Module, alterations: Mapping[str, Any]) -> None:
 
 
 def finish(model: Recommender, alterations: Mapping[str, Any]) -> None:
-    """Restore the altered layers of a loaded model in evaluation mode; see `prepare`."""
+    """Restore the altered layers of a loaded model in evaluation mode; skip alterations that are not installed."""
     for name, description in alterations.items():
         if _is_left_out(name):
             log.warning("A model scores with its original layers, because the extension %r is not installed.", name)

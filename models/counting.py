@@ -119,7 +119,7 @@ def count_layers(
 
 
 def count_parameter_bytes(spec: ModelSpec, features: Features, alterations: Mapping[str, Any] | None = None) -> int:
-    """Count the bytes of the weights of tables and layers as `count_model` does, but without tracing a step.
+    """Count the bytes of the weights of tables and layers, without tracing a training step.
 
     Args:
         spec: The architecture.
@@ -140,7 +140,7 @@ def count_parameter_bytes(spec: ModelSpec, features: Features, alterations: Mapp
 
 
 def count_flops_per_sample(spec: ModelSpec, features: Features) -> float:
-    """Count `matmul_flops_per_sample` as `count_model` does, but from one traced step instead of four.
+    """Count the FLOPs per sample of the matrix products in forward and backward pass, from one traced step.
 
     Raises:
         RequestError: The model cannot be built.
@@ -168,7 +168,7 @@ def _lookups(features: Features, ids_per_sample: Mapping[str, float] | None) -> 
 
 
 def _lookup_bytes(spec: ModelSpec, features: Features, ids_per_sample: Mapping[str, float] | None) -> float:
-    """Return the bytes of the rows that a sample looks up, with the width of each table."""
+    """Return the bytes of the embedding rows that a sample looks up in all tables."""
     tables = spec.tables(features)
     widths = zip(features.categorical, features.table_of, strict=True)
     return sum(
@@ -240,7 +240,7 @@ def _traffic_bytes(trace: StepTrace) -> int:
 
 
 def _layers(operators: Sequence[Operator]) -> Iterator[LayerCount]:
-    """Yield each matrix product, and the other operators of a module between two products together."""
+    """Yield a count for each matrix product, and one for all operators of a module between two products."""
     moving = [operator for operator in operators if operator.bytes_read + operator.bytes_written]
     for (module, is_product), group in groupby(
         moving, key=lambda operator: (operator.module, operator.product is not None)

@@ -13,7 +13,7 @@ _LOWEST = -(2**15)  # smallest signed 16-bit integer
 
 
 class Dropout(nn.Dropout):
-    """Like `torch.nn.Dropout`; on a GPU and in compiled layers torch's own dropout is used, whose kernels are fast."""
+    """Dropout layer with few random numbers; on a GPU and in compiled layers it uses torch's dropout, which is fast."""
 
     def forward(self, input: Tensor) -> Tensor:
         """Apply dropout in training mode; the shape is unchanged."""

@@ -87,10 +87,10 @@ def is_for_numbers(loss: str | None) -> bool:
 
 
 def compares_groups(loss: str) -> bool:
-    """Return True if a loss compares the rows of a group; raises as `parse_loss`."""
+    """Return True if a loss compares the rows of a group; raise if `parse_loss` rejects it."""
     return bool(LOSSES.capability(parse_loss(loss).name, "compares_groups"))
 
 
 def predicts_probability(loss: str) -> bool:
-    """Return True if a loss is for clicks, whose prediction is a probability; raises as `parse_loss`."""
+    """Return True if a loss is for clicks, so that it predicts a probability; raise if `parse_loss` rejects it."""
     return parse_loss(loss).labels == CLICK

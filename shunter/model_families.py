@@ -154,7 +154,7 @@ def model_names() -> tuple[str, ...]:
 
 
 def model_entry(name: str) -> Entry:
-    """Return the entry of a click model or of a ranking model; raises as `Registry.entry`."""
+    """Return the registry entry of a click or ranking model; raise if it is unknown or its extension is absent."""
     return (RANKING_MODELS if is_ranking(name) else MODEL_FAMILIES).entry(name)
 
 

@@ -38,14 +38,14 @@ Events = NDArray[np.void]
 
 
 def bounds_of_histories(events: Events, length: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the range of each event's history among the kept events.
+    """Return the bounds of each event's history in the list of the events with `is_kept`.
 
     Args:
         events: Events [rows], sorted by user and time.
         length: Largest number of items in a history.
 
     Returns:
-        First and end position, each int64 [rows], of each event's history in the events where `is_kept`.
+        First position and position after the last, each int64 [rows], counted among the events with `is_kept` only.
     """
     count = len(events)
     new_user = np.ones(count, bool)
@@ -120,7 +120,7 @@ class HistoryLog:
             self._build_part(part, self._read_part(part))
 
     def read(self) -> Iterator[Bag]:
-        """Yield the histories of each appended batch in order, oldest item first."""
+        """Yield a bag for each appended batch, in the order of `append`: the history of each row, oldest item first."""
         cursors = list(self._part_starts)
         first_row = 0
         for _, bounds in self._batches:
@@ -149,7 +149,7 @@ class HistoryLog:
         return np.concatenate(pieces)
 
     def _build_part(self, part: int, events: Events) -> None:
-        """Write, for each batch, the history lengths of its rows in this part, followed by the items."""
+        """Write the histories of one part of the log to the file: for each batch the lengths, then the items."""
         events = events[np.lexsort((events["time"], events["user"]))]
         first, end = bounds_of_histories(events, self._length)
         lengths = end - first
@@ -172,7 +172,7 @@ class Histories:
 
     Args:
         directory: Folder of the temporary files.
-        schema: Schema whose `built_sequences` are built.
+        schema: Schema; each of its `built_sequences` gets a history.
     """
 
     def __init__(self, directory: Path, schema: Schema) -> None:
@@ -222,7 +222,7 @@ class Histories:
         return [log.empty_in_training for log in self._logs]
 
     def attach(self, batches: Iterable[SpilledBatch]) -> Iterator[SpilledBatch]:
-        """Yield the batches, in the order of `append`, with the histories added after the other bags."""
+        """Yield the batches in the order of `append`, with the built histories after the other multi-valued columns."""
         readers = [log.read() for log in self._logs]
         for batch in batches:
             bags = [*batch.columns.bags, *(next(reader) for reader in readers)]
@@ -230,7 +230,7 @@ class Histories:
 
 
 def _in_order(rows: NDArray[np.int64], lengths: NDArray[np.int64], keys: NDArray[np.uint64]) -> Bag:
-    """Return bags in the order of their row numbers."""
+    """Return a bag of all rows in the order of `rows`, from histories in any order."""
     offsets = np.zeros(len(rows) + 1, np.int64)
     offsets[1:][rows] = lengths
     offsets = np.cumsum(offsets)

@@ -30,8 +30,8 @@ def read_labels(series: dict[str, pl.Series], schema: Schema, problems: Problems
         problems: List to which unreadable cells are added: mask of the rows, column, expected value.
 
     Returns:
-        float32 [rows], or [rows, labels] if the schema names several labels: 0 or 1, and NaN for an empty cell of a
-        label other than the main label. A number if the label has a loss.
+        float32 [rows], or [rows, labels] if the schema names several labels. The values are 0 or 1, or any number for
+        a label with a `loss`. An empty cell of a label other than the main label is NaN.
     """
     main = _read_label(series[schema.label.column], schema.label, problems, is_main=True)
     others = [_read_label(series[label.column], label, problems, is_main=False) for label in schema.labels[1:]]

@@ -27,12 +27,12 @@ PREFIX = "learned."  # of the arrays of these maps in `vocabulary.npz`
 
 
 class LearnedMap(ABC):
-    """Map from keys to ids (`shunter.ingestion.encoding.vocabulary.IdMap`), in which values share learned ids."""
+    """Id map (`shunter.ingestion.encoding.vocabulary.IdMap`) that learned which values share an id."""
 
     @property
     @abstractmethod
     def arrays(self) -> Arrays:
-        """Arrays that define the map, for a file without code."""
+        """Arrays that define the map, to be stored in `vocabulary.npz`."""
 
     @property
     @abstractmethod

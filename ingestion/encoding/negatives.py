@@ -1,9 +1,9 @@
 """Sampling of negatives for a log with positives only: the same row with another item, drawn uniformly.
 
 The random numbers of a row depend only on its content, so each process and each repetition draws the same negatives.
-The rate is the number of draws, with replacement, over the number of other items. The odds that a model of the drawn
-rows predicts are multiplied by the rate (He et al., "Practical Lessons from Predicting Clicks on Ads at Facebook",
-ADKDD 2014).
+The rate is the number of draws, with replacement, over the number of other items. The odds that a model predicts after
+training on the sampled rows are corrected by multiplication with the rate (He et al., "Practical Lessons from
+Predicting Clicks on Ads at Facebook", ADKDD 2014).
 """
 
 import math
@@ -29,7 +29,7 @@ class NegativeSampler:
     Attributes:
         item: Name of the item column.
         items: Keys of the items, sorted, uint64 [items].
-        values: Values of the other item columns, [items] each, by name: float32 or keys.
+        values: Other columns of the items by name, each [items]: float32 numbers or uint64 keys.
         per_positive: Number of negatives for each positive row.
     """
 

@@ -1,6 +1,6 @@
 """Sessions of a log: rows of a user in order of time, divided where the gap to the earlier time is too long.
 
-A session is identified by its user and its first time, so that it has the same id wherever its rows are read.
+A session is identified by its user and its first time, so that it has the same id in every file and run.
 """
 
 from collections.abc import Iterable, Mapping
@@ -55,7 +55,7 @@ def user_times(chunk: TableChunk, schema: Schema, reading: TimeReading) -> UserT
     """Return the key of the user and the time of each row, uint64 and float64 [rows].
 
     Raises:
-        ColumnError: The column of the user holds lists, or that of the time holds times of day.
+        ColumnError: The user column holds lists, or the time column holds times of day without a date.
     """
     assert schema.sessions is not None
     assert schema.sessions.by is not None, "the schema checks it"
@@ -80,7 +80,7 @@ def fit_sessions(
     Args:
         schema: Schema with `sessions`.
         pieces: Key of the user and time of each row, in any order.
-        microseconds_per_unit: Unit of the times; None if it is unknown.
+        microseconds_per_unit: Unit of the times in microseconds; None if unknown.
         name: Name of the log, for the error message.
 
     Raises:

@@ -19,7 +19,7 @@ def shared_rows(now: Encoder, former: Encoder) -> dict[str, SharedRows]:
         former: Encoder of the model for the warm start.
 
     Returns:
-        The matched ids by field name.
+        By field name, the ids in the new model and the ids of the same values in the former model.
     """
     before = {field.name: field for field in former.categorical}
     return {
@@ -54,8 +54,8 @@ def _are_same(now: IdMap, former: IdMap) -> bool:
 def _shared(now: IdMap, former: IdMap) -> SharedRows:
     """Match the ids of two maps by value.
 
-    The row of a shared id (hashed or learned) is copied to each value with an id of its own. In the other direction a
-    shared id gets the row of its most frequent value.
+    In hashed and learned maps, values share ids. If only the former map shares ids, the embedding row of an id is
+    copied to each of its values. If only the new map does, an id gets the former row of its most frequent value.
     """
     if isinstance(now, BucketIds) or isinstance(former, BucketIds):
         same = isinstance(now, BucketIds) and isinstance(former, BucketIds) and now.edges == former.edges

@@ -71,7 +71,7 @@ class HashSplit:
 
     @classmethod
     def of(cls, schema: Schema, seed: int) -> Self:
-        """Return the splitter of a schema; buckets beside a number and crosses of columns are not hashed."""
+        """Return the splitter of a schema; it does not hash crosses, nor buckets of a column that is also numeric."""
         beside = [index for index, field in enumerate(schema.categorical) if field.name is not None or field.cross]
         return cls(schema.split, seed, left_out=beside)
 
@@ -115,7 +115,7 @@ class TimeSplit:
         """Fit the cut times; rows of equal time share a split, so the shares are met as closely as ties allow.
 
         Args:
-            times: float64 arrays, in the order of the source; beyond two million rows a regular sample is used.
+            times: float64 arrays, in the order of the source. Beyond two million rows, every n-th time is used.
             shares: Shares of the three splits.
 
         Raises:
@@ -140,7 +140,7 @@ class TimeSplit:
 
 
 class UserTimeSplit:
-    """Splitter by time within the rows of each user; all rows of users with fewer than three times are in training."""
+    """Splitter by time within the rows of each user; users with fewer than three distinct times are in training."""
 
     kind = "time of each user"
 
@@ -150,7 +150,7 @@ class UserTimeSplit:
         Args:
             column: Index of the user among the key columns.
             users: Keys of the users, sorted.
-            cuts: First time of validation and of test for each user, float64 [users, 2]; infinite for none.
+            cuts: First time of validation and of test for each user, float64 [users, 2]; infinity if the user has none.
         """
         self._column, self._users, self._cuts = column, users, cuts
 
@@ -172,7 +172,7 @@ class UserTimeSplit:
             column: Index of the user among the key columns.
             users: Key of the user of each row, uint64 [rows].
             times: Time of each row, float64 [rows].
-            shares: Shares of the splits, and how the rows of a user are split.
+            shares: Shares of the splits, and whether `per_user` leaves one time out or splits by the shares.
         """
         given = (users != 0) & ~np.isnan(times)
         users, times = users[given], times[given]
@@ -216,7 +216,7 @@ class GivenSplit:
 
 
 def _nearest_time(before: NDArray[np.int64], wanted: int) -> int:
-    """Return the index of the time with about `wanted` rows before it: the time of the wanted row, or the next time."""
+    """Return the index of the distinct time with about `wanted` rows before it; `before` counts the rows by time."""
     at = int(np.searchsorted(before, wanted, side="right")) - 1
     gain = (wanted - before[at]) - (before[at + 1] - wanted)
     return at + 1 if gain > _NEARER_SHARE * before[-1] else at
@@ -239,7 +239,7 @@ class _Extremes:
 
 
 def _sample(times: Iterable[NDArray[np.float64]]) -> NDArray[np.float64]:
-    """Return a regular sample of the times; all times up to twice `_SAMPLED_TIMES`."""
+    """Return every n-th time, n a power of two, so that at most `2 * _SAMPLED_TIMES` are left."""
     kept: list[NDArray[np.float64]] = []
     step, seen, size = 1, 0, 0
     for batch in times:

@@ -46,11 +46,11 @@ class TimesSeen:
         return TimesSeen(self.counts + other.counts, {**other.examples, **self.examples})
 
     def most(self, kinds: set[str]) -> str:
-        """Return the kind among `kinds` with the most observed values."""
+        """Return the one of `kinds` (date formats or number units) that most values have."""
         return max(kinds, key=lambda kind: self.counts[kind])
 
     def settle(self, column: str, max_bad_share: float) -> TimeReading:
-        """Return how to read the column, decided by all observed values.
+        """Return the format in which the column is read, chosen by all observed values.
 
         Args:
             column: Name of the column.
@@ -218,7 +218,7 @@ def _parse(series: pl.Series) -> _Parsed:
 
 
 def _microseconds(groups: pl.DataFrame, month: NDArray[np.int64], day: NDArray[np.int64]) -> Moments:
-    """Return microseconds since 1970 in UTC; NaN for a text of another form and for a nonexistent date or time."""
+    """Return microseconds since 1970 in UTC; NaN if the pattern does not match or the date or time is impossible."""
     year, hour, minute, second = (_whole(groups[name]) for name in ("year", "hour", "minute", "second"))
     half = groups["half"].str.to_lowercase().fill_null("").to_numpy()
     valid = (month >= 1) & (month <= 12) & (day >= 1) & (hour <= 23) & (minute <= 59) & (second <= 60)

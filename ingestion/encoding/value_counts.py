@@ -36,7 +36,7 @@ def kind_of(flag: ValueFlag) -> str:
 
 
 def flags_of_numbers(values: NDArray[np.floating], unreadable: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Return the flags of numbers, uint8; `values` is NaN for missing and for unreadable numbers."""
+    """Return the `ValueFlag` bits of numbers, uint8; `values` is NaN where a number is missing or unreadable."""
     given = unreadable | ~np.isnan(values)
     return given * np.uint8(ValueFlag.GIVEN) | unreadable * np.uint8(ValueFlag.UNREADABLE)
 
@@ -44,7 +44,7 @@ def flags_of_numbers(values: NDArray[np.floating], unreadable: NDArray[np.bool_]
 def flags_of_ids(
     ids: NDArray[np.int32], given: NDArray[np.bool_], *, number_for_text: bool = False
 ) -> NDArray[np.uint8]:
-    """Return bit flags (uint8) of each categorical value: not missing, not in the vocabulary, number for text."""
+    """Return the `ValueFlag` bits, uint8, of categorical values; id 0 of a value that is `given` means unknown."""
     flags = ValueFlag.GIVEN | (ValueFlag.NUMBER_FOR_TEXT if number_for_text else 0)
     return given * np.uint8(flags) | (given & (ids == 0)) * np.uint8(ValueFlag.UNKNOWN)
 
@@ -65,7 +65,7 @@ class ValueCounts:
     def of(
         cls, columns: Sequence[str], flags: NDArray[np.uint8] | None = None, bags: Sequence[EncodedBag] = ()
     ) -> "ValueCounts":
-        """Count the values in raw rows by their kind.
+        """Count the values of raw rows by flag.
 
         Args:
             columns: Names of the numeric, single-valued and multi-valued columns.
@@ -86,11 +86,11 @@ class ValueCounts:
         return ValueCounts(self.columns, self.counts + other.counts)
 
     def numbers(self, flag: ValueFlag) -> dict[str, int]:
-        """Return the number of values with a flag by column, without columns that have none."""
+        """Return by column the number of values with the flag; columns without such values are left out."""
         return {self.columns[place]: int(self._of(flag)[place]) for place in np.flatnonzero(self._of(flag))}
 
     def shares(self, flag: ValueFlag) -> dict[str, float]:
-        """Return the share of given values with a flag by column, largest first, without columns that have none."""
+        """Return by column, largest first, the share of non-missing values with the flag; shares of 0 are left out."""
         numbers, given = self._of(flag), self._of(ValueFlag.GIVEN)
         return _largest_first({self.columns[at]: float(numbers[at] / given[at]) for at in np.flatnonzero(numbers)})
 
@@ -98,7 +98,7 @@ class ValueCounts:
         return self.counts[flag.bit_length() - 1]
 
     def by_kind(self) -> dict[str, dict[str, float]]:
-        """Return the shares by kind of unusable values and by column, without kinds that do not occur."""
+        """Return the shares of unusable values by name of the flag and by column, only for flags that occur."""
         if not self.counts[1:].any():
             return {}
         found = {kind_of(flag): self.shares(flag) for flag in LABELS}
@@ -113,7 +113,7 @@ class ValueCounts:
         """Raise if a column has too many unusable values.
 
         Args:
-            limit: Largest accepted share of unknown and unreadable values among given values; None for no limit.
+            limit: Largest accepted share of unknown and unreadable values among non-missing values; None for no limit.
 
         Raises:
             UnusableValuesError: The share of a column exceeds the limit.
@@ -127,7 +127,7 @@ class ValueCounts:
 
 
 def listed(shares: dict[str, float]) -> str:
-    """Return the first `MOST_LISTED` shares as text, each after the name of its column."""
+    """Return shares as text, each after the name of its column; columns after `MOST_LISTED` are only counted."""
     shown = [f"{name[:40]} {100 * share:.3g} %" for name, share in list(shares.items())[:MOST_LISTED]]
     rest = len(shares) - len(shown)
     return ", ".join(shown) + (f" and {rest} more columns" if rest else "")

@@ -51,11 +51,11 @@ class ValueStatistic:
     counts: NDArray[np.float64] | None = None
 
     def encode(self, keys: Keys) -> Numbers:
-        """Return the feature of each row, float32 [rows]."""
+        """Return the standardised encoding of the key of each row, float32 [rows]."""
         return self.scaled(_looked_up(self.keys, keys, self.values, self.default))
 
     def scaled(self, numbers: Numbers) -> Numbers:
-        """Return statistics of values as standardised numbers, float32 [rows]."""
+        """Standardise encodings by mean and deviation of the training rows; return float32 [rows]."""
         return ((numbers - self.mean) / self.deviation).astype(np.float32)
 
 
@@ -76,7 +76,7 @@ class OutOfFold:
     defaults: Numbers
 
     def encode(self, columns: Columns) -> Numbers:
-        """Return the feature of each row, float32 [rows]."""
+        """Return the standardised out-of-fold encoding of each row, float32 [rows]."""
         folds, found = folds_of(columns), np.empty(columns.rows, np.float32)
         for fold in range(FOLDS):
             rows = folds == fold
@@ -106,7 +106,7 @@ class ValueTally:
         return self
 
     def by_fold(self) -> tuple[Keys, NDArray[np.float64], NDArray[np.float64]]:
-        """Return the keys, sorted, and the rows and positives of each, float64 [folds, keys]; key 0 is always there."""
+        """Return sorted keys, always with the missing key 0, and their rows and positives, float64 [folds, keys]."""
         summed = pl.concat(self._frames).group_by("key", "fold").sum()
         keys = np.union1d(summed["key"].to_numpy(), np.zeros(1, np.uint64))
         place = summed["fold"].to_numpy(), np.searchsorted(keys, summed["key"].to_numpy())
@@ -126,8 +126,8 @@ def fit_statistic(
         former: Encoding of the previous nightly model: its scale is kept, and its counts are added.
 
     Returns:
-        The encoding; the numbers without each fold, float32 [folds, keys], and their defaults, float32 [folds]. None
-        for counts, which need no folds.
+        The encoding, and its out-of-fold `values`, float32 [folds, keys], and `defaults`, float32 [folds], as in
+        `OutOfFold`. A count encoding needs no folds and has None instead of these two.
     """
     keys, rows, positives = tally.by_fold()
     if former is not None and former.counts is not None:
@@ -157,7 +157,7 @@ def _continued(
     former_keys: Keys,
     former: NDArray[np.float64],
 ) -> tuple[Keys, NDArray[np.float64], NDArray[np.float64]]:
-    """Return counts by fold, with the counts of earlier rows, which belong to no fold, in an additional last fold."""
+    """Return keys, rows and positives by fold; an additional last fold holds the counts of the previous model."""
     every = np.union1d(keys, former_keys)
     found = np.zeros((2, FOLDS + 1, len(every)))
     found[:, :FOLDS, np.searchsorted(every, keys)] = rows, positives

@@ -1,4 +1,4 @@
-"""Addresses of objects and of tables outside the file system, of which stores keep local copies in the home.
+"""Addresses of objects and tables outside the file system; stores copy them to files in the home folder of Shunter.
 
 Extensions and other packages provide stores (implementations of `Store`); the core reads the local copies.
 """
@@ -257,7 +257,7 @@ def local_folders(given: Iterable[str | Path]) -> Iterator[list[Path]]:
 
 
 def versions_of(paths: Iterable[Path]) -> tuple[str, ...]:
-    """Return the table versions that the files are local copies of, as given to `--data`; other files add none."""
+    """Return the addresses, with version, of the tables whose local copies are among the files, as for `--data`."""
     folder, found = Settings().objects_directory, dict[str, None]()
     for path in paths:
         address = address_of(path)
@@ -281,7 +281,7 @@ def without_file_scheme(text: str) -> str:
 
 
 def located(path: Path) -> Path:
-    """Return the path of an object within its store for a local copy; return other paths unchanged."""
+    """Return the path that a locally copied object has in its store; return the path of any other file unchanged."""
     address = address_of(path)
     return path if address is None else Path(address.partition("://")[2])
 

@@ -201,7 +201,7 @@ def _newlines(buffer: NDArray[np.uint8]) -> int:
 def _locate_right(
     buffer: NDArray[np.uint8], separators: NDArray[np.int64], source: str, first_line: int
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], list[Rejection]]:
-    """Locate the fields like `_locate`, for a text with blank lines or lines with other numbers of fields."""
+    """Locate the fields (see `_locate` for the result) where lines may be blank or have a wrong number of fields."""
     is_newline = buffer[separators] == _NEWLINE
     line_ends = separators[is_newline]
     starts = np.concatenate([[0], line_ends[:-1] + 1])[: len(line_ends)]
@@ -218,7 +218,7 @@ def _locate_right(
 
 
 def _decimal(words: Words, lengths: NDArray[np.int64]) -> tuple[NDArray[np.float32], Mask]:
-    """Parse integers of up to eight characters, the last bytes of `words`; return numbers (gap NaN) and validity."""
+    """Parse integers of up to eight characters, the last bytes of `words`; return numbers (NaN if empty), validity."""
     gap = lengths == 0
     shift = (np.clip(_WORD_BYTES - lengths, 0, 7) * 8).astype(np.uint64)
     negative = (words >> shift) & np.uint64(0xFF) == _MINUS
@@ -237,7 +237,7 @@ def _decimal(words: Words, lengths: NDArray[np.int64]) -> tuple[NDArray[np.float
 
 
 def _hexadecimal(words: Words, lengths: NDArray[np.int64]) -> tuple[Words, Mask]:
-    """Parse ids of exactly eight hexadecimal digits; return keys (number + 1, gap 0) and validity."""
+    """Parse ids of exactly eight hexadecimal digits; return keys (number + 1, or 0 if empty) and validity."""
     letter = (words >> np.uint64(6)) & _ONES
     nibbles = ((words & _LOW_NIBBLES) + letter * np.uint64(9)) & _LOW_NIBBLES
     # The digits are valid exactly if formatting the nibbles gives the same text in lower case.

@@ -88,7 +88,7 @@ def open_day(
         data_format: File format; None to detect the format by the names.
         schema_file: Schema file, see `shunter.ingestion.sources.open`.
         without: Features that this day lacks.
-        where: Predicate on the rows, beside that of the schema.
+        where: Predicate on the rows, in addition to the `where` of the schema.
         loss: Requested loss, see `shunter.ingestion.sources.number_label`.
 
     Raises:
@@ -207,8 +207,8 @@ class DaysSource:
         held_out: Day of the test split; None to split all days by hash.
         base: Encoder to extend. Its numeric scales are reused, and new values are added to its vocabularies. None fits
             a new encoder.
-        number: Loss and scale of a label that is a number, to reuse like the numeric scales; None describes the label
-            by the training split.
+        number: Loss and scale of a numeric label, reused from an earlier run; None computes the scale from the training
+            split.
     """
 
     name: str

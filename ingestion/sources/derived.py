@@ -58,7 +58,7 @@ class Derived:
         return [name for name in dict.fromkeys(names) if name in known]
 
     def add(self, chunk: TableChunk, header: Sequence[str], wanted: Sequence[str]) -> TableChunk:
-        """Return a chunk with the wanted columns, and the number of rows without a partner for each join."""
+        """Return a chunk with the wanted columns, and for each join the number of rows whose key its table lacks."""
         table, lines = chunk.table, chunk.lines
         if self._schema.explode is not None:
             table, lines = _exploded(table, lines, self._schema.explode)
@@ -101,7 +101,7 @@ class JoinedTable:
         return [*names, *([self.join.found] if self.join.found else [])]
 
     def add_to(self, table: pl.DataFrame, wanted: Sequence[str]) -> tuple[pl.DataFrame, int]:
-        """Return the rows with the wanted columns of the table, and the number of rows without a partner."""
+        """Return the rows with the wanted columns of the table, and the number of rows whose key the table lacks."""
         keys = _keys(table, self.join.key)
         taken = [name for name in wanted if name in self._rows.columns and name not in table.columns]
         right = self._rows.select(*keys.columns, _FOUND, *taken)
@@ -147,7 +147,7 @@ def _keys(table: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
 
 
 def _exploded(table: pl.DataFrame, lines: np.ndarray, explode: Explode) -> tuple[pl.DataFrame, np.ndarray]:
-    """Return one row for each impression, and the line of each row."""
+    """Return a table with one row for each impression, and the line number in the file of each new row."""
     impressions = read.as_text(table[explode.column])[0].str.strip_chars().str.split(explode.separator)
     table = table.with_columns(impressions.alias(explode.column), pl.Series(_ROW, lines))
     table = table.explode(explode.column).filter(pl.col(explode.column).str.len_bytes() > 0)

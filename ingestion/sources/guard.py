@@ -64,7 +64,7 @@ def open_to_deployments(roots: Iterable[Path], *, data: bool = False) -> None:
 
     Args:
         roots: Folders or files to permit.
-        data: If True, add `roots` to the permitted data folders; else `roots` replace those of nightly runs.
+        data: If True, `roots` are added to the permitted data folders; else they replace the folders of nightly runs.
 
     Raises:
         OSError: The permission cannot be stored.

@@ -88,7 +88,7 @@ def _integer_or_text(digits: str) -> int | str:
 
 
 def is_deep(line: bytes) -> bool:
-    """Return whether objects and lists are nested deeper than readers of JSON can follow."""
+    """Return True if objects and lists are nested deeper than readers of JSON can follow."""
     if line.count(b"{") + line.count(b"[") <= DEEPEST:
         return False
     characters = np.frombuffer(_TEXT.sub(b"", line), np.uint8)

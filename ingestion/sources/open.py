@@ -57,7 +57,7 @@ def open_source(
             buckets and split.
         downloads: Folder of downloaded files.
         held_out: Files of the splits `validation` or `test`; `data` is then the training split.
-        where: Predicate on the rows, beside that of the schema.
+        where: Predicate on the rows, in addition to the `where` of the schema.
         copy: Makes the absent local copies of objects.
 
     Raises:
@@ -105,7 +105,7 @@ def source_of(
         data_format: File format; None to detect the format.
         schema_file: Schema file, see `open_source`.
         shown_name: Text that the user gave for the files, for error messages; None for the first file.
-        where: Predicate on the rows, beside that of the schema.
+        where: Predicate on the rows, in addition to the `where` of the schema.
 
     Raises:
         DataError: The format is unknown, or the schema is missing or invalid.
@@ -172,7 +172,7 @@ def description_of(paths: tuple[Path, ...], data_format: str | None, schema_file
 
 
 def rows_source(paths: tuple[Path, ...], data_format: str) -> TableSource:
-    """Return a source of files whose rows are scored, for which the features of the schema do not matter.
+    """Return a source to read files with rows to score; the caller, not the schema, chooses the columns to read.
 
     Args:
         paths: Files of the rows.

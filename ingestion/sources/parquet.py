@@ -216,7 +216,7 @@ def _rows_at_once(path: Path, chunks: list[_Chunk], most_bytes: int) -> int:
     """Return the number of rows per batch for which expanded values stay within `most_bytes`.
 
     Raises:
-        DataError: The lists of a column may exceed the limit by the way they are stored.
+        DataError: A list column may exceed the limit, as its texts are dictionary or delta encoded.
     """
     rows = BATCH_ROWS
     for chunk in chunks:

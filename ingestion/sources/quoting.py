@@ -67,7 +67,7 @@ class QuotedLines(io.RawIOBase):
         return count
 
     def lines_of(self, records: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the first line of each record; the header is record 1, and a record may span several lines."""
+        """Return the number of the first line of each record; record 1 is the header, and a record may span lines."""
         return records + np.array(self._extra_lines)[np.searchsorted(self._long_records, records)]
 
     def take_rejected(self, before: int | None) -> list[Rejection]:
@@ -141,7 +141,7 @@ class QuotedLines(io.RawIOBase):
             yield int(index), int(starts[index])
 
     def _record(self, text: bytes, position: int) -> tuple[int | None, bool]:
-        """Return the end of the record at a position, None if the text ends first, and whether the record is a row."""
+        """Return the end of the record at a position (None if the text ends first), and whether the record is valid."""
         begin, fields, is_closed = position, 1, True
         while True:
             if text[position : position + 1] == b'"':

@@ -94,7 +94,7 @@ class TableSource(ABC):
             yield from self.rows(path, self.schema.read_columns, budget, start, end)
 
     def names(self, path: Path) -> list[str]:
-        """Return the columns of a file, and those that the schema derives from them."""
+        """Return the names of the columns of a file, including those that the schema derives."""
         header = self.header(path)
         return self._derived.names(header) if self.schema.derives else header
 
@@ -108,12 +108,12 @@ class TableSource(ABC):
         *,
         whose: str = "of the schema",
     ) -> Iterator[TableChunk]:
-        """Read some columns of a file like `tables`, also columns that the schema derives.
+        """Read some columns of a file in chunks of rows, including columns that the schema derives.
 
         A feature that is absent in this file but present in another file of the log has missing values in all rows.
 
         Raises:
-            DataError: The file cannot be read, or lacks a column; `whose` says in the message who needs the column.
+            DataError: The file cannot be read, or lacks a column; `whose` completes the message about the column.
         """
         header, wanted, predicate = self.names(path), columns, parsed(self.schema.where)
         columns = [*dict.fromkeys((*columns, *self.schema.where_columns))]
@@ -190,7 +190,7 @@ class TableSource(ABC):
         return (self.sessions, self.reading) if self.sessions is not None else self.find_sessions()
 
     def find_sessions(self, max_bad_share: float = 0.01) -> tuple[Sessions, TimeReading]:
-        """Find sessions and time format as `found_sessions` does; up to `max_bad_share` of times may be unreadable."""
+        """Find sessions and time format by a pass over user and time; a share `max_bad_share` may be unreadable."""
         schema, reading = self.schema, self.reading
         assert schema.time is not None, "the schema checks it"
         if schema.time_format is not None:
@@ -320,7 +320,7 @@ class CsvForm:
 
 
 def _chosen(chunk: TableChunk, chosen: pl.Series) -> TableChunk:
-    """Return a chunk with the chosen rows; other rows are counted, without blank lines."""
+    """Return a chunk with the chosen rows; its `left_out` counts the other rows, except blank lines."""
     rows = chosen.to_numpy()
     others = without_blank_rows(replace(chunk, table=chunk.table.filter(~chosen), lines=chunk.lines[~rows]))
     left_out = chunk.left_out + len(others.lines)
@@ -328,7 +328,7 @@ def _chosen(chunk: TableChunk, chosen: pl.Series) -> TableChunk:
 
 
 def _numbers(file: pa_parquet.ParquetFile, whole: Sequence[int], chosen: Collection[int]) -> NDArray[np.int64]:
-    """Return the row numbers of the `chosen` row groups, counted from 1 over the row groups `whole`."""
+    """Return the row numbers of the `chosen` row groups, where row 1 is the first row of the row groups `whole`."""
     counts = [file.metadata.row_group(number).num_rows for number in whole]
     return np.flatnonzero(np.repeat([number in chosen for number in whole], counts)) + 1
 
@@ -568,7 +568,7 @@ def _read_bags(
     kind: read.KeyKind,
     problems: list[tuple[read.Mask, str, str]],
 ) -> Bag:
-    """Return the bag of a multi-valued column, cut to the latest values for a history; invalid weights are problems."""
+    """Return the bag of a multi-valued column, of a history the latest values; add bad weights to `problems`."""
     if field.weights is None:
         bag = read.bags(series[field.column], field.separator, kind)
         return bag.latest(field.length) if isinstance(field, SequenceField) else bag

@@ -114,7 +114,7 @@ def _text_unit(path: Path, start: int, end: int | None) -> Unit:
 
 
 def _behind_last_newline(stream: BinaryIO, start: int, before: int) -> int:
-    """Return the start of the line that contains position `before`; `start` if no line end is close enough."""
+    """Return the start of the line that contains position `before`; `start` if this line is too long."""
     at = before
     while at > max(start, before - LONGEST_LINE_BYTES):
         begin = max(start, at - _LOOK_BACK_BYTES)

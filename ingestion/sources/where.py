@@ -88,7 +88,7 @@ def _compared(series: pl.Series, one: Comparison, form: TextForm, path: Path) ->
 
 
 def _bounds(predicate: Predicate, schema: pa.Schema) -> Any:
-    """Return a predicate on numbers and times as an expression of PyArrow; None if it has no such bounds."""
+    """Return the part of a predicate that bounds numbers and times, as a PyArrow expression; None if there is none."""
     if isinstance(predicate, Comparison):
         return _bound(predicate, schema)
     parts = [_bounds(part, schema) for part in predicate.parts]

@@ -28,7 +28,7 @@ class IndependentRows:
     """Embedding table whose rows can be initialised independently of each other.
 
     Attributes:
-        table: Number of the table.
+        table: Index of the table.
         rows: Rows of the table.
         width: Width of a row.
         limit: Bound of the uniform distribution: numbers are between `-limit` and `limit`.

@@ -34,7 +34,7 @@ class MixedEmbeddings(EmbeddingTables):
         dim: Width of the output vectors; no table is wider.
         learning_rate: Step size of the row-wise Adagrad.
         device: Device of the tables; they cannot be moved.
-        kernel: Library of the lookups. Plain torch uses an operator for each run of tables of equal width, the other
+        kernel: Library of the lookups. Plain torch uses an operator for consecutive tables of equal width, the other
             libraries use one operator for all tables.
         table_of: See `EmbeddingTables`.
 
@@ -173,7 +173,7 @@ class _OneOperator:
 
 
 class _Runs:
-    """Lookup with torch alone: one kernel for each run of tables of equal width.
+    """Lookup with torch alone: one kernel for each run of consecutive tables of equal width.
 
     With several runs on a GPU the host waits once a step, to read where the ids of each run end.
     """
@@ -217,7 +217,7 @@ class _Runs:
 
 
 class ZeroPadding(nn.Module):
-    """Pads concatenated vectors of several widths to one width, with zeros after each vector.
+    """Module that pads concatenated vectors of several widths to one width, with zeros after each vector.
 
     Args:
         widths: Widths of the vectors.

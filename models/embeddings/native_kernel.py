@@ -76,7 +76,7 @@ class NativeKernel:
         return _Lookup.apply(self._anchor, self, ids.contiguous(), offsets.contiguous(), weights)  # pyright: ignore[reportReturnType]
 
     def look_up(self, ids: Tensor, offsets: Tensor, id_weights: Tensor | None) -> Tensor:
-        """Sum the rows of each bag like `__call__`, for contiguous tensors and without a gradient."""
+        """Sum the rows of each bag without recording a gradient; the tensors must be contiguous."""
         batch = self._batch(ids, offsets, id_weights)
         pooled = torch.empty(batch.samples, self._bags * self._dim)
         call = ctypes.byref(batch), ctypes.byref(self._tables()), pooled.data_ptr(), torch.get_num_threads()

@@ -41,7 +41,7 @@ class TableRequest:
         device: Device of the tables; they cannot be moved.
         kernel: Library that does the lookups (`shunter.models.embeddings.kernel_choice`).
         is_mixed: Whether tables may differ in width, or have fewer rows than ids.
-        cache: Cache in front of tables in a file; None keeps all in memory.
+        cache: Cache in front of tables in a file; None keeps all rows in memory.
         is_half: Whether the rows are stored in fp16.
     """
 

@@ -81,7 +81,7 @@ class EmbeddingTables(nn.Module, ABC):
     Attributes:
         weight: Tables, concatenated by rows, `[rows of all tables, dim]` float32 or float16; only if they are fully in
             this process.
-        adagrad_sum: Optimiser state, `[rows of all tables]` float32, under the same condition; not in the state dict.
+        adagrad_sum: Optimiser state, `[rows of all tables]` float32; present if `weight` is, but not in the state dict.
         is_frozen: Whether backward passes leave the tables unchanged.
         l2: Weight decay. A row that a step touches has `l2 * row` added to its gradient once, however often it is in
             the batch, so that rare ids decay most. For a bag of several ids the sum decays: `l2 * sum / occurrences`,

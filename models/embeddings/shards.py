@@ -28,11 +28,11 @@ class Shard:
     """Block of a table in this process.
 
     Attributes:
-        table: Number of the table.
+        table: Index of the table.
         first_row: First row of the block within the table.
         first_column: First column of the block within the table.
-        weight: Trained memory of the block, `[rows, columns]`.
-        adagrad_sum: Optimiser state of these rows, `[rows]`, also live memory.
+        weight: View of the block in the memory that training updates, `[rows, columns]`.
+        adagrad_sum: View of the optimiser state of these rows, `[rows]`.
         replicated: Whether every process has this block.
         starts: Record of the rows that are initialised; None if all are.
     """

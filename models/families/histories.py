@@ -12,7 +12,7 @@ from shunter.models.spec import Features, ModelSpec
 
 
 class HistoryLayers(nn.Module):
-    """MLP over the vectors of all other fields and an encoding of each history.
+    """MLP over an encoding of each history and the vectors of the fields that are no histories.
 
     Other multi-valued fields are pooled as in every family. The candidate of a history is the field with the same ids,
     such as the item to score for a history of items.

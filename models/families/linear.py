@@ -19,7 +19,7 @@ class LinearTerm(nn.Module):
     Weights and biases are initially zero, and stay in float32 under autocast.
 
     Args:
-        spec: `numeric_bins`.
+        spec: Configuration; only `numeric_bins` is used.
         features: Input features.
     """
 

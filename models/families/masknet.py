@@ -14,7 +14,7 @@ from shunter.models.spec import Features, ModelSpec
 
 @dataclass(frozen=True, kw_only=True)
 class MasknetSpec(ModelSpec):
-    """Configuration of MaskNet; `top_widths` are those of the MLP above its blocks (none for serial ones in the paper).
+    """Configuration of MaskNet; `top_widths` are those of the MLP above the blocks; the paper has it for parallel ones.
 
     Attributes:
         mask_blocks: Number of mask blocks.

@@ -57,7 +57,7 @@ class ExtractionLevel(nn.Module):
         self.width = spec.top_widths[-1] if spec.top_widths else inputs
 
     def forward(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Map `[batch, inputs]` of each label and the shared part to `[batch, width]`; the last level shares none."""
+        """Map `[batch, inputs]` of each label, then shared, to `[batch, width]`; the last level has no shared part."""
         *labels, common = inputs
         shared = [expert(common) for expert in self.shared]
         own = [[expert(one) for expert in experts] for experts, one in zip(self.own, labels, strict=True)]  # pyright: ignore[reportGeneralTypeIssues]
@@ -75,7 +75,7 @@ class PleLayers(nn.Module):
         features: Input features.
 
     Raises:
-        RequestError: There is no level, or no expert of a kind.
+        RequestError: The number of levels, label experts or shared experts is below 1.
     """
 
     def __init__(self, spec: PleSpec, features: Features) -> None:

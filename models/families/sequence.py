@@ -98,7 +98,7 @@ class RecurrentLayer(SelfInitialised):
     state_vectors: int
 
     def initialise(self) -> None:
-        """Initialise weights differently from those of an MLP if necessary; only an LSTM does so."""
+        """Replace the initial weights of an MLP if the layer needs others; only an LSTM does."""
 
     @abstractmethod
     def step(self, from_input: Tensor, from_state: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -110,7 +110,7 @@ def _count_solved(spec: GraphSpec, graph: Graph) -> ModelCounts:
 
 
 def _products(spec: VectorSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
-    """Return each product with weights in the forward pass, and the two products of its gradients."""
+    """Return each product with a weight matrix in the forward pass, and the two products for its gradients."""
     width = spec.embedding_dim
     return tuple(
         MatmulCount(count=1, m=m, n=n, k=k, batch_axis="none", half=False)
@@ -120,7 +120,7 @@ def _products(spec: VectorSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
 
 
 def _products_of_sample(spec: VectorSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
-    """Return each product that grows with the batch in the forward pass, and the two products of its gradients."""
+    """Return the products of each sample with square weight matrices, and two products for the gradients of each."""
     width, count = spec.embedding_dim, layers.products_of_sample
     if not count:
         return ()

@@ -27,9 +27,9 @@ class EaseSpec(GraphSpec):
         regularization: Factor of the squared weights in the loss, called lambda in the paper; above 0.
         dropout: Probability of dropping an item from the input that predicts the others, at least 0 and below 1
             (EDLAE); frequent items are regularised most.
-        user_exponent: The weight of a user in the loss is the number of their items to the power of minus this. At 0,
-            users with long histories dominate, although a ranking is evaluated by the mean over users. The mean weight
-            of an edge is 1.
+        user_exponent: The weight of a user in the loss is proportional to `(number of items) ** -user_exponent`, with
+            a mean of 1 over edges. At 0, users with long histories dominate, although a ranking is evaluated by the
+            mean over users.
     """
 
     family: ClassVar[str] = "ease"
@@ -79,7 +79,7 @@ class Ease(SolvedModel[EaseSpec]):
 
     @classmethod
     def counts(cls, spec: EaseSpec, graph: Graph) -> SolveCounts:
-        """Count a factorisation and an inversion in place, and the weights in fp32 as they are solved and read back."""
+        """Count FLOPs, weights and memory: a matrix of all item pairs, its inversion in place, and an fp32 copy."""
         cells = graph.items**2
         solved_bytes = DOUBLE_BYTES if graph.items <= MOST_ITEMS_IN_FLOAT64 else FLOAT_BYTES
         block_bytes = 2 * FLOAT_BYTES * (graph.users + graph.items) * min(graph.items, ITEMS_AT_ONCE)

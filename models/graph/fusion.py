@@ -80,7 +80,7 @@ class FusedRanker(Ranker):
         return [one for one in self.members if isinstance(one, Ranker)]
 
     def _comparable(self, scores: Tensor) -> Tensor:
-        """Turn a member's scores into numbers that can be added to those of others; higher is better."""
+        """Turn a member's scores into z-scores or reciprocal ranks for each user; higher is better."""
         if self.by == "z-scores":
             centred = scores - scores.mean(1, keepdim=True)
             return centred / scores.std(1, keepdim=True, correction=0).clamp(min=1e-12)

@@ -134,7 +134,7 @@ class _Edges:
 
 
 def _edges(graph: Graph) -> Iterator[_Edges]:
-    """Yield the edges between users and items, and those of each attribute."""
+    """Yield one `_Edges` for all interactions of users with items, and one for each attribute."""
     counts = {"user": graph.users, "item": graph.items}
     yield _Edges("user", "item", graph.edge_users, graph.edge_items, graph.users, graph.items)
     for position, attribute in enumerate(graph.attributes):

@@ -17,8 +17,8 @@ class Histories(NamedTuple):
 
     Attributes:
         items: Items of all users, user by user, `[edges]`; the degree of a user is the number of their items.
-        user_degrees: Edges of each user, `[users]`.
-        item_degrees: Edges of each item, `[items]`.
+        user_degrees: Number of edges of each user, `[users]`.
+        item_degrees: Number of edges of each item, `[items]`.
     """
 
     items: Tensor
@@ -39,7 +39,7 @@ class Histories(NamedTuple):
 
 
 class HistoryRanker(Ranker):
-    """Scores `sum over the items j of the user's history of weight(j, item)`; users have no vectors.
+    """Ranker whose score is `sum over the items j of the user's history of weight(j, item)`; users have no vectors.
 
     An item without interactions has no weights, so its score is 0.
 
@@ -55,10 +55,10 @@ class HistoryRanker(Ranker):
 
     @abstractmethod
     def add_up(self, rows: Tensor, items: Tensor, count: int) -> Tensor:
-        """Sum the weights of chosen items by row: `[pairs]` rows and `[pairs]` items to `[count, items]`."""
+        """Sum, for each row, the weights of its history items: `[pairs]` rows and items to `[count, items]` scores."""
 
     def known_scores(self, users: Tensor) -> Tensor:
-        """Return the scores by the histories of the users."""
+        """Return the scores of all items by the histories of the users, `[users]` to `[users, items]`."""
         lengths = self.user_degrees[users]
         rows = torch.repeat_interleave(torch.arange(len(users), device=self.device), lengths)
         starts = self.user_degrees.cumsum(0)[users] - lengths

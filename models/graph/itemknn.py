@@ -39,7 +39,7 @@ class ItemKnnSpec(GraphSpec):
 
 
 class ItemKnn(SolvedModel[ItemKnnSpec]):
-    """Scores an item by the sum of its similarities to those items of the user's history that are its neighbours.
+    """Model that scores an item by the sum of its similarities to those of its neighbours that the user has chosen.
 
     The similarity is the cosine, `users of both / (sqrt(users of one * users of the other) + shrinkage)`.
     """
@@ -75,7 +75,7 @@ class ItemKnn(SolvedModel[ItemKnnSpec]):
 
     @classmethod
     def counts(cls, spec: ItemKnnSpec, graph: Graph) -> SolveCounts:
-        """Count the item pairs of each user; estimate the pairs of a block and the kept pairs from sampled items."""
+        """Count FLOPs by the item pairs of each user; estimate memory and kept pairs from sampled items."""
         meetings = _meetings(graph)
         sample = np.linspace(0, graph.items - 1, min(SAMPLED_ITEMS, graph.items)).astype(np.int64)
         chosen, choosers = _incidence(graph)
@@ -102,13 +102,13 @@ def _incidence(graph: Graph) -> tuple[Any, Any]:
 
 
 def _meetings(graph: Graph) -> np.ndarray:
-    """Return for each item the sum of the degrees of its users: its item pairs, with repetitions, `[items]`."""
+    """Return for each item the sum of its users' numbers of items, an upper limit of its item pairs, `[items]`."""
     degrees = graph.user_degrees()[graph.edge_users]
     return np.bincount(graph.edge_items, weights=degrees, minlength=graph.items).astype(np.int64)
 
 
 def _blocks(graph: Graph) -> list[int]:
-    """Return the first items of blocks of about equal work, and the number of items."""
+    """Divide the items into blocks with about equal numbers of pairs; return each first item, and the item count."""
     before = np.minimum(_meetings(graph), graph.items).cumsum()
     numbers = np.append(0, before[:-1]) // MEETINGS_AT_ONCE
     return [*np.flatnonzero(np.diff(numbers, prepend=-1)).tolist(), graph.items]

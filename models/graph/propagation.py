@@ -101,7 +101,7 @@ def neighbour_sum(
     device: str | torch.device = "cpu",
     backend: Backend = "auto",
 ) -> NeighbourSum:
-    """Return the sum over these edges by the fastest available backend; see `NeighbourSum`.
+    """Build a `NeighbourSum` with the backend; `auto` is DGL if it is installed and supports the device, else torch.
 
     Raises:
         RequestError: DGL is requested but not installed, or was not built for the device.

@@ -13,7 +13,7 @@ USERS_AT_ONCE = 256  # users whose scores of all items are in memory at the same
 
 
 class Ranker(nn.Module, ABC):
-    """Scores any item for any user; a higher score is a better rank among the items of the same user.
+    """Recommender that scores any item for any user; items of the same user are ranked by descending score.
 
     A subclass defines the score of an item for a known user. Other scores have fallbacks:
     - an unknown user, or a user without edges, gets the popularity of each item, because nothing is known about the
@@ -44,10 +44,10 @@ class Ranker(nn.Module, ABC):
 
     @abstractmethod
     def known_scores(self, users: Tensor) -> Tensor:
-        """Return scores of all items, `[users, items]`, for users `[users]`; users without edges are ignored."""
+        """Return scores of all items, `[users]` to `[users, items]`; callers replace rows of users without edges."""
 
     def known_pairs(self, users: Tensor, items: Tensor) -> Tensor:
-        """Return scores of pairs, `[pairs]` and `[pairs]` to `[pairs]`, selected from all scores of each user."""
+        """Return the score of each (user, item) pair, `[pairs]`, without fallbacks; all items of a user are scored."""
         distinct, places = torch.unique(users, return_inverse=True)
         scores = torch.zeros(len(users), device=self.device)
         for first in range(0, len(distinct), USERS_AT_ONCE):
@@ -96,7 +96,7 @@ class Ranker(nn.Module, ABC):
 
     @torch.no_grad()
     def forward(self, users: Tensor, items: Tensor) -> Tensor:
-        """Return scores of pairs, `[pairs]` and `[pairs]` to `[pairs]`."""
+        """Return the score of each (user, item) pair: `[pairs]` users and `[pairs]` items to `[pairs]`."""
         scores = self.known_pairs(users, items)
         scores = torch.where(self.user_degrees[users] > 0, scores, self.popularity()[items])
         unknown = (items == UNKNOWN).nonzero().flatten()
@@ -105,7 +105,7 @@ class Ranker(nn.Module, ABC):
         return scores
 
     def popularity(self) -> Tensor:
-        """Return the log odds of each item among the users with an edge, `[items]`."""
+        """Return the log odds that a user with edges has chosen each item, `[items]`."""
         chosen, users = self.item_degrees.float(), (self.user_degrees > 0).sum()
         return torch.log((chosen + 0.5) / (users - chosen + 0.5))
 

@@ -20,7 +20,7 @@ RANKERS: dict[str, type[Ranker]] = {**MEMBERS, FusedRanker.kind: FusedRanker}
 
 
 def graph_spec(family: str = "lightgcn", **options: float) -> GraphSpec:
-    """Return the architecture of a graph model from options as in files; options of other models are ignored.
+    """Build the configuration of a graph model from plain options; options of other models are ignored.
 
     Raises:
         RequestError: The family or an option is unknown.
@@ -45,12 +45,12 @@ def _spec_class(family: str) -> type[GraphSpec]:
 
 
 def learned_model(family: str) -> type[GraphModel[Any]]:
-    """Load a ranking model that is trained in steps."""
+    """Return the class of a ranking model that is trained in steps."""
     return RANKING_MODELS.load(family)
 
 
 def solved_model(family: str) -> type[SolvedModel[Any]]:
-    """Load a ranking model with a closed form."""
+    """Return the class of a ranking model with a closed form."""
     return RANKING_MODELS.load(family)
 
 

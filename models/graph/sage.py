@@ -15,7 +15,7 @@ from shunter.record import OPTIONAL
 
 
 class NeighbourSampler(ABC):
-    """Samples up to a number of neighbours of each node, without repetition.
+    """Sampler of up to a given number of neighbours of each node, without repetition.
 
     Args:
         sources: Node ids, int64 `[edges]`.
@@ -80,7 +80,7 @@ class TorchSampler(NeighbourSampler):
 def neighbour_sampler(
     sources: np.ndarray, targets: np.ndarray, nodes: int, backend: Backend = "auto"
 ) -> NeighbourSampler:
-    """Return DGL's sampler if it is installed and torch's is not requested, else torch's."""
+    """Build the sampler of a backend; `auto` is DGL if it is installed, else torch."""
     use_dgl = backend == "dgl" or (backend == "auto" and has_dgl())
     return (DglSampler if use_dgl else TorchSampler)(sources, targets, nodes)
 
@@ -207,13 +207,13 @@ class Sage(GraphModel[SageSpec]):
         return torch.unique(users * self._nodes + items + self.graph.users)
 
     def _outputs(self, hidden: Tensor) -> Tensor:
-        """Return the final vectors of nodes; the dot product of two vectors is the score."""
+        """Return the final vectors from the last layer's output, scaled to equal length if `normalised` is set."""
         return SCALE**0.5 * nn.functional.normalize(hidden) if self.spec.normalised else hidden
 
     def _sampled_layer(
         self, depth: int, hidden: Tensor, inner: Tensor, outer: Tensor, *, sources: Tensor, targets: Tensor
     ) -> Tensor:
-        """Return the vectors of the `outer` nodes from those of the `inner` nodes; both are sorted."""
+        """Return a layer's output for the sorted `outer` nodes from its input `hidden` for the sorted `inner` nodes."""
         rows = torch.searchsorted(outer, targets)
         sums = hidden.new_zeros(len(outer), hidden.shape[1]).index_add(
             0, rows, hidden.index_select(0, torch.searchsorted(inner, sources))

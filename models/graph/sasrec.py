@@ -115,7 +115,7 @@ class Sequences:
 
 
 class SasRec(GraphModel[SasRecSpec]):
-    """Ranks the next item after the interactions of a user.
+    """Model that ranks the next item after the interactions of a user.
 
     Args:
         spec: Architecture.
@@ -159,7 +159,7 @@ class SasRec(GraphModel[SasRecSpec]):
 
     @classmethod
     def scored_items(cls, negatives: int) -> int:
-        """Return the number of items that are scored for each sample: the positives and negatives of its group."""
+        """Return the number of items scored for each sample: the positives and negatives of `TOGETHER` samples."""
         return TOGETHER * (1 + negatives)
 
     def reseed(self, seed: int) -> None:

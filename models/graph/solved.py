@@ -35,8 +35,8 @@ class SolvedModel(ABC, Generic[Spec]):
     Attributes:
         spec_class: Class of the configuration.
         is_iterative: Whether further passes improve the result.
-        sparse_form: Name of the family with weights for only some pairs of items; empty if there is none.
-        low_rank_form: Name of the family with vectors instead of weights of pairs; empty if there is none.
+        sparse_form: Similar family with weights for only some item pairs, which needs less memory; empty for none.
+        low_rank_form: Similar family with vectors instead of item pairs, which needs less memory; empty for none.
     """
 
     spec_class: ClassVar[type[GraphSpec]]

@@ -137,7 +137,7 @@ class TwoTower(GraphModel[TwoTowerSpec]):
 
     @classmethod
     def scored_items(cls, negatives: int) -> int:
-        """Return the number of items that are scored for each sample: the positives and negatives of its group."""
+        """Return the number of items scored for each sample: the positives and negatives of `TOGETHER` samples."""
         return TOGETHER * (1 + negatives)
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:
