@@ -59,8 +59,7 @@ def tune_only(request: Annotated[TrainRequest, shown(TrainRequest())] = TrainReq
     if request.nodes.cluster is not None:
         cluster = request.nodes.cluster
         raise RequestError(
-            f"A search without training runs on this machine only: leave out the cluster {cluster}, or use "
-            "`shunter train`."
+            f"`shunter tune` runs on this machine only: leave out the cluster {cluster}, or use `shunter train`."
         )
     clock = RunClock(seconds_before_run())
     dataset = ingest(request)

@@ -161,8 +161,8 @@ def _check_cycles(job: ClickJob, processes: OneProcess | None, cache: EmbeddingC
         return
     if rates.learning_rate_schedule != "cosine" or not 1 <= rates.cycles <= epochs or epochs % rates.cycles:
         raise RequestError(
-            f"{rates.cycles} cosine cycles do not divide a run of {epochs} epochs: give a number of cycles "
-            "that divides the epochs, and learning_rate_schedule=cosine."
+            f"{rates.cycles} cycles of the learning rate do not fit {epochs} epochs of the schedule "
+            f"{rates.learning_rate_schedule}: set learning_rate_schedule=cosine, and cycles that divide the epochs."
         )
     if processes is not None or cache is not None:
         raise RequestError(

@@ -14,9 +14,7 @@ from shunter.flows.command.terminal import console, one_sentence_errors
 from shunter.quiet import VARIABLE, VERBOSE_VARIABLE
 
 QUIET = typer.Option("--quiet", "-q", help="Print errors only. JSON and requested rows are still printed.")
-ACCEPT = typer.Option(
-    "--accept", help="Fingerprint of a model to trust although this home did not sign it; repeatable."
-)
+ACCEPT = typer.Option("--accept", help="Fingerprint of an unsigned or foreign model that is trusted; repeatable.")
 VERBOSE = typer.Option("--verbose", help="Print all details, and the run's log on standard error.")
 HELP_ALL = typer.Option("--help-all", help="Show every option.", is_eager=True, callback=show_all)
 

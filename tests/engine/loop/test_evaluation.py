@@ -1,6 +1,7 @@
 """Scores in the order of the rows, and metrics from them."""
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -58,7 +59,7 @@ def test_the_number_of_threads_is_given_back(tmp_path: Path, threads: int) -> No
 @pytest.mark.parametrize("family", ["dlrm", "dcnv2", "finalmlp"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_batches_scored_at_the_same_time_have_the_same_scores(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, precision: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str, precision: Literal["fp32", "bf16"]
 ) -> None:
     monkeypatch.setattr(shunter.engine.loop.evaluation, "SMALLEST_BATCH", 16)
     dataset = write_dataset(tmp_path, rows=3_000)
