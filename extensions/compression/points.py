@@ -31,8 +31,8 @@ def search_choices(
 ) -> Sequence[tuple[Point, Costs]]:
     """Try points of a space; see `shunter.extensions.compression.points.FormSearch`.
 
-    If the space has at most `trials` points, all are tried. Otherwise the first points take one value for all choices
-    (all `int8`, say); the others are sampled by multi-objective TPE (Ozaki et al., GECCO 2020).
+    If the space has at most `trials` points, all are tried. Otherwise the first points have one value for all choices,
+    such as `int8` for every layer; the others are sampled by multi-objective TPE (Ozaki et al., GECCO 2020).
 
     Args:
         choices: Values of each choice.

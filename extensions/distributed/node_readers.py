@@ -256,7 +256,7 @@ class Nodes:
             self._idle.put(None)
 
     def _start(self, nodes: Sequence[ClusterNode], seen: Seen) -> list[tuple[_WorkerHandle, Any]]:
-        """Start a worker process per core of each node; return each with its pending `fault` after a short wait."""
+        """Start a worker per core of each node; return each with its pending `fault`, after `START_SECONDS` at most."""
         import ray
 
         environment = {"env_vars": ONE_THREAD | KEPT_MEMORY | {"SHUNTER_HOME": str(Settings().home)}}

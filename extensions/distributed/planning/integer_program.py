@@ -151,7 +151,7 @@ def _link_groups(model: StepModel, options: Sequence[Sequence[Choice]], columns:
 def _bound_seconds(
     model: StepModel, columns: _Columns, added: Sequence[Sequence[tuple[int, float]]], rows: _Rows
 ) -> None:
-    """Add the constraints on each task's seconds: at least its fixed time plus the time of its larger cost sum."""
+    """Add lower bounds of each task's seconds: its fixed time, time per table, and the time of its largest sum."""
     for task, parts in enumerate(model.parts_of_tasks()):
         least = [(columns.group(parts.group), SCALE * parts.start)] if parts.group >= 0 else []
         constant = -SCALE * parts.start if parts.group < 0 else 0.0

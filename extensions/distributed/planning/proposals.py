@@ -141,7 +141,7 @@ def _proposals(
     *,
     most_batch: int | None,
 ) -> tuple[Proposal, ...]:
-    """Return other precisions and batch sizes that make the plan of `report` faster without a new search."""
+    """Return proposals of other precisions and batch sizes that speed up the plan of `report` without a new search."""
     plan = report.plan
     choices = plan.choices(table.name for table in demand.tables)
     layers = {one.name: one for one in demand.layers}

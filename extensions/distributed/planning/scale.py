@@ -40,10 +40,7 @@ FORWARD, BACKWARD = 0.3, 0.6  # of the layers' seconds; the rest is the optimise
 
 @dataclass(frozen=True)
 class Links:
-    """Links of a device (channel within its host, share of the host's network), and numbers of hosts and devices.
-
-    The methods take bytes of one device and return seconds, unless stated otherwise.
-    """
+    """Links of a device (channel within its host, share of the host's network), and numbers of hosts and devices."""
 
     within: Channel
     across_bytes_per_second: float

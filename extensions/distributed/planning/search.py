@@ -211,7 +211,7 @@ class Search:
     ) -> tuple[float, str]:
         """Change `plan` to the dynamic program's best one; return the lower bound in seconds and the proof as text.
 
-        Returns 0 and an empty text if the tables do not fit or the program was stopped.
+        Return 0 and an empty text if the tables do not fit or the program was stopped.
         """
         self._descend(plan, clock, begun + most_seconds / 3)
         if plan.missing_bytes():
@@ -286,7 +286,7 @@ class Search:
         return table, self._chance.choice(options)
 
     def _relieved(self, plan: SimulatedPlan) -> tuple[int, Choice]:
-        """Return a table of the busiest device and a new placement, within the same host if it has several devices."""
+        """Return a table to move off the busiest device and its new placement, on the same host if that has others."""
         layout, sums = self.model.layout, plan.sums
         groups = range(len(layout.groups))
         busy = [

@@ -133,7 +133,7 @@ class TieredShards(EmbeddingTables):
         self._is_between, self._has_ended = True, False
 
     def end(self) -> None:
-        """Cancel an admission that waits for training."""
+        """End a sequence of batches: cancel the admission of a batch that waits for earlier batches to be trained."""
         with self._turn:
             self._is_over = True
             self._turn.notify_all()

@@ -22,7 +22,7 @@ class Decider(Protocol):
         ...
 
     def decide(self, board: Board) -> float | None:
-        """Start, stop and move jobs of the cluster; return when to decide again, None for no time."""
+        """Start, stop and move jobs; return the time of the next decision, None to wait for an event."""
         ...
 
 
@@ -60,7 +60,7 @@ class Learned:
         self._is_checked = False
 
     def decide(self, board: Board) -> float | None:
-        """Start, stop and move jobs of the cluster; return when to decide again, None for no time."""
+        """Start, stop and move jobs; return the time of the next decision, None to wait for an event."""
         if not self._is_checked:
             self.check(board.cluster)
         if self._follows is not None:

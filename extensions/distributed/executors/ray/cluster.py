@@ -344,7 +344,7 @@ def _label(slots: Sequence[WorkerSlot]) -> str:
 
 
 def _nothing() -> None:
-    """Do nothing."""
+    """Do nothing; the callback at the start of a training run whose worker slots were free."""
 
 
 def _are_a_group(task: Task, slots: Sequence[WorkerSlot]) -> bool:
