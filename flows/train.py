@@ -323,14 +323,18 @@ def _decide(job: _Job, budget: Budget) -> Decision:
 
 
 def _explorable(job: _Job) -> TrainRequest:
-    """Return the request, without exploration if several processes or nodes train."""
+    """Return the request; exploration of placements is switched off if several processes or nodes train."""
     if job.cluster is None and processes_of(job.request) == 1:
         return job.request
     return job.request.model_copy(update={"explore": Explore.NEVER})
 
 
 def _keep_choices(job: _Job, run: RunContext, outcome: TrainingOutcome) -> Repeat | None:
-    """Store the choices for a later repetition; return the comparison with a repeated run, otherwise None."""
+    """Store the choices of this run, so that `--repeat` can repeat it.
+
+    Returns:
+        Comparison with the original run, if this run repeats one; otherwise None.
+    """
     reasons = [run.notes.stop_reason, outcome.stop_reason]
     choices = keep_choices(
         run.run_id,
@@ -380,7 +384,7 @@ def _log_totals(
 
 
 def _log_minutes(summary: TrainSummary, seconds: float) -> dict[str, Any]:
-    """Log the minutes that the search used and the time of the command; return them as a field of the summary."""
+    """Log the minutes of the search and of the whole command; return the text as field `minutes` of the summary."""
     if summary.minutes is None:
         return {}
     minutes = f"{summary.minutes} The command took {seconds / 60:.1f}."

@@ -64,7 +64,7 @@ def lease_lock() -> Iterator[None]:
 
 
 def take_free(name: str) -> list[tuple[str, FileLock]]:
-    """Lock the accelerator's slots that no other process holds, again if this process holds them already."""
+    """Lock the accelerator's slots that no other process holds; slots that this process holds are locked once more."""
     found = []
     for slot in slots(name):
         lock = FileLock(_path(slot), is_singleton=True)
@@ -75,7 +75,7 @@ def take_free(name: str) -> list[tuple[str, FileLock]]:
 
 
 def write_lease(slot: str, lease: Lease) -> None:
-    """Write the holder of a locked slot."""
+    """Write the file beside a slot's lock that describes the holder."""
     write_checked(_path(slot).with_suffix(".json"), lease.model_dump_json())
 
 
@@ -91,7 +91,7 @@ def leases_of_others(name: str) -> list[Lease]:
 
 
 def all_leases() -> list[tuple[str, Lease]]:
-    """Return all leases on this machine as pairs of `cpu`, or a GPU's lock name, and lease."""
+    """Return all leases on this machine as pairs (accelerator, lease); an accelerator is `cpu` or a GPU's lock name."""
     found: dict[tuple[str, int], Lease] = {}
     with lease_lock():
         for path in sorted(Settings().locks.glob("*.lock")):

@@ -136,7 +136,7 @@ class Reservation:
         _here.report()
 
     def take(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
-        """Reserve one accelerator of each group, or nothing; then return the first name of a group that is in use."""
+        """Reserve one accelerator of each group; if a group is in use, reserve nothing and return its first name."""
         for group in groups:
             if not any(self._acquire(name, holder) for name in group):
                 self._release_all()
@@ -156,7 +156,7 @@ class Reservation:
         return bool(self._locks)
 
     def take_if_free(self, groups: Sequence[Sequence[str]], holder: str) -> str | None:
-        """Reserve accelerators like `take`, but on failure return a description of the current holder."""
+        """Reserve one accelerator of each group; if a group is in use, reserve nothing and describe its holder."""
         missing = self.take(groups, holder)
         return None if missing is None else _description_of_use(missing, leases_of_others(missing))
 

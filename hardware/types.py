@@ -271,7 +271,7 @@ class EnergyReading(Frozen):
     def of(
         cls, joules: float, seconds: float, method: Literal["measured", "estimated"], source: str, **more: Any
     ) -> Self:
-        """Create a reading and compute its mean power; `more` are further fields."""
+        """Create a reading and compute its mean power; `more` sets other fields of the reading."""
         mean_watts = joules / seconds if seconds > 0 else None
         fields = {"measured_joules": joules if method == "measured" else 0.0, **more}
         return cls(joules=joules, seconds=seconds, mean_watts=mean_watts, method=method, source=source, **fields)

@@ -25,12 +25,12 @@ class Adam(Uncompiled, torch.optim.Adam):
 
 
 class SGD(Uncompiled, torch.optim.SGD):
-    """torch's SGD."""
+    """SGD as implemented in torch, without loading torch's compiler."""
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.SGD.step))
 
 
 class Adagrad(Uncompiled, torch.optim.Adagrad):
-    """torch's Adagrad."""
+    """Adagrad as implemented in torch, without loading torch's compiler."""
 
     step = torch.no_grad()(inspect.unwrap(torch.optim.Adagrad.step))

@@ -28,7 +28,7 @@ def open_regular(path: str | Path) -> BufferedReader:
     does not block.
 
     Raises:
-        OSError: The file cannot be opened, or is a pipe, a socket, a device or a folder, as its `strerror` says.
+        OSError: The file cannot be opened, or is a pipe, a socket, a device or a folder; its `strerror` names the kind.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -54,7 +54,7 @@ def make_private(folder: Path) -> None:
 
 
 def check_room(folder: Path, least_bytes: int) -> None:
-    """Raise if a folder has no space for a new file of this size, tested with a temporary file.
+    """Raise if a folder has no space for a new file of `least_bytes`, tested with a temporary file.
 
     Raises:
         OSError: The folder is read-only, the disk or a quota is full, or a limit of the process is below the size.
@@ -122,7 +122,7 @@ def replacing(path: Path, *, is_durable: bool = False) -> Iterator[Path]:
 
 
 def replace_file(path: Path, content: str | bytes, *, is_durable: bool = False) -> None:
-    """Write a file in one step, with its folder; see `replacing`.
+    """Write a file atomically, so that readers see the old or the new file; create its folder if absent.
 
     Raises:
         OSError: The file cannot be written.

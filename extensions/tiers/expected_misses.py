@@ -20,12 +20,12 @@ MIB = 2**20
 def with_expected_misses(
     decision: Decision, dataset: Dataset, spec: ModelSpec | GraphSpec, processes: int = 1, *, epochs: int
 ) -> Decision:
-    """Return the decision with the expected miss rate of its embedding cache, as `shunter plan memory` predicts it.
+    """Return the decision with the expected miss rate of its embedding cache and notes about the reads from the file.
 
     Rows that a training run requests for the first time also count as misses.
 
     Args:
-        decision: The decision.
+        decision: Placement decision; returned unchanged if its tables are all in memory.
         dataset: Training data.
         spec: Model of the decision.
         processes: Processes that train each member together and divide the rows and the memory.
@@ -97,7 +97,7 @@ def expected_miss_rate(placement: Placement, dataset: Dataset, spec: ModelSpec, 
 def _of_processes(
     tables: Sequence[TableDemand], blocks: TierBlocks, samples: int, cache_bytes: float, passes: Passes
 ) -> list[Hits]:
-    """Return the predicted cache hits of each process."""
+    """Return the predicted cache requests and misses of each process."""
     window = Execution().window_batches
     if blocks.processes == 1:
         return [predict_hits(tables, samples, cache_bytes, window, passes)]

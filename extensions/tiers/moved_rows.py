@@ -33,10 +33,10 @@ def with_moved_rows(
     *,
     epochs: int,
 ) -> list[Candidate]:
-    """Return the candidates; for those with tables in a file, add the expected row transfers to the step time.
+    """Return placement candidates; with tables in a file, the step time includes the expected row transfers.
 
     Args:
-        candidates: Candidates as predicted with all rows in memory.
+        candidates: Candidates predicted with all rows in memory; candidates without a file are returned unchanged.
         dataset: Training data.
         spec: The model.
         profiles: Profiles of this machine.
@@ -84,7 +84,7 @@ def _slowed(candidate: Candidate, misses: float, tables: Sequence[TableDemand], 
 
 
 def _waiting(candidate: Candidate, misses: float, table_bytes: float, profile: HardwareProfile) -> float:
-    """Return the seconds of reading rows that are not in the page cache; 0 if the disk was not measured."""
+    """Return the seconds per step of disk reads for missed rows outside the page cache; 0 without a measured disk."""
     if profile.disk is None or not table_bytes:
         return 0.0
     page_cache = max(candidate.accelerator_memory_bytes - candidate.prediction.memory_bytes, 0)

@@ -53,7 +53,7 @@ def _print(found: "Comparison", request: PlanMemoryRequest) -> None:
 
 
 def plans_table(found: "Comparison") -> TextTable:
-    """Return the number of nodes of each kind of server, with time, energy and cost of a billion samples."""
+    """Return a table of server types: number of nodes, and time, energy and cost of a billion samples."""
     rows = []
     for name, plan in found.plans.items():
         if plan is None:
@@ -69,7 +69,7 @@ def plans_table(found: "Comparison") -> TextTable:
 
 
 def around_table(found: "Comparison") -> TextTable:
-    """Return the number of nodes at other sample rates, and with more cache misses than predicted."""
+    """Return a table of the number of nodes by sample rate and by assumed over predicted cache misses."""
     rows = [
         (
             f"{one.samples_per_second:,.0f}",
@@ -88,7 +88,7 @@ def _nodes(nodes: int | None, miss_rate: float | None) -> str:
 
 
 def serving_table(found: "Comparison") -> TextTable:
-    """Return the number of hosts of each kind that serve the same number of samples a second."""
+    """Return a table of the hosts of each kind that serve the requested number of samples per second."""
     from shunter.extensions.tiers.memory.power import BASE, saving
 
     rows = [

@@ -11,7 +11,7 @@ from shunter.requests.source import DataRequest
 
 
 class PlanMemoryRequest(Request, frozen=True, title="Plan of memory"):
-    """Number of servers of each kind that store the tables of a model and train at the requested rate."""
+    """Model, data and rate for which the number of servers of each kind is planned."""
 
     source: DataRequest = Field(default=DataRequest(), description="Source of the rows.")
     architecture: ModelRequest = Field(default=ModelRequest(), description="The model.")

@@ -85,7 +85,7 @@ class SlotMap:
         self._entries = self.slots
 
     def are_initialised(self, rows: np.ndarray | slice) -> np.ndarray:
-        """Return a mask of the rows that are initialised: the file has their weights."""
+        """Return for each of the rows whether the file has its weights, bool."""
         slots = self._slot_of_row[rows]
         found, in_slots = slots != UNINITIALISED, np.flatnonzero(slots >= 0)  # few of all rows
         found[in_slots] = self._row_of_slot[slots[in_slots]] >= NOWHERE
@@ -116,7 +116,7 @@ class SlotMap:
         self._batch += self.window_batches
 
     def admit(self, rows: np.ndarray) -> Admission:
-        """Assign a slot to each row of the next batch.
+        """Assign a slot to each row of the next batch, and return the rows to write back and to read.
 
         Args:
             rows: Distinct rows of the batch.
@@ -195,7 +195,7 @@ class SlotMap:
             self._entries = sum(len(entries) for used in self._used for _, entries in used)
 
     def _by_level(self, rows: np.ndarray, slots: np.ndarray) -> list[tuple[int, np.ndarray]]:
-        """Return the slots of rows grouped by level, in the given order within a group."""
+        """Return pairs of a level and its rows' slots, by ascending level; within a level in the given order."""
         if self._levels is None:
             return [(0, slots)]
         levels = self._levels[rows]
@@ -205,7 +205,7 @@ class SlotMap:
         return [(int(levels[begin]), slots[begin:end]) for begin, end in pairwise(bounds) if end > begin]
 
     def _alive(self, used: deque[_Entry]) -> deque[_Entry]:
-        """Return the queue without stale entries."""
+        """Return the eviction queue without slots that a later batch has used again."""
         alive = ((batch, entries[self._last_use[entries] == batch]) for batch, entries in used)
         return deque((batch, entries) for batch, entries in alive if len(entries))
 

@@ -44,15 +44,14 @@ def load_stored_model(
     """Load a model of `shunter.engine.checkpoint.storage.save_model` with limited memory for embedding tables.
 
     Tables within the limit are loaded whole. Packed tables stay in memory; they are unpacked as far as memory allows.
-    Scores
-    are bitwise equal to those of a model in memory.
+    Scores are bitwise equal to those of a model in memory.
 
     Args:
         directory: Folder of the model.
         memory_bytes: Memory limit of the tables of all members together.
         is_ranked: Whether the ids of each table are ranks by frequency; see
             `shunter.extensions.tiers.stored.room.divide`.
-        division: Further arguments of `divide`.
+        division: Further arguments of `shunter.extensions.tiers.stored.room.divide`, such as `policy`.
 
     Raises:
         CheckpointError: A file is missing or damaged, or the files do not match.
@@ -104,7 +103,7 @@ def stored_tables(model: torch.nn.Module) -> list[StoredEmbeddings]:
 
 
 def _offset(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Features, path: Path) -> int:
-    """Return the position in bytes of the tables of a member in the file.
+    """Return the byte position, in the weights file, of one member's embedding tables.
 
     Raises:
         CheckpointError: The tables have another type or shape, or do not begin at a multiple of four bytes.

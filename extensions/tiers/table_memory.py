@@ -42,7 +42,7 @@ def memory_for_tables(
 
 
 def embedding_memory_notes(workload: Workload, candidates: Sequence[Candidate], *, was_requested: bool) -> list[str]:
-    """Return a note for the user if tables are kept in a file.
+    """Return a note for the user if embedding tables are stored in a file, else an empty list.
 
     Args:
         workload: Demand of the training.

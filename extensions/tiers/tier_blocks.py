@@ -20,7 +20,7 @@ class TierBlocks:
     Args:
         rows: Rows of each table.
         processes: Number of processes.
-        is_spread: For each table, whether its blocks may be in any order of the processes.
+        is_spread: For each table, whether its first block may belong to another process than the first.
     """
 
     def __init__(self, rows: Sequence[int], processes: int, is_spread: Sequence[bool]) -> None:

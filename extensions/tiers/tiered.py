@@ -103,7 +103,7 @@ class TieredEmbeddings(EmbeddingTables):
 
     @classmethod
     def suits(cls, wanted: TableRequest) -> bool:
-        """Return True if the request requires tables in a file.
+        """Return True if tables with a row cache are requested, which are stored in a file.
 
         Raises:
             RequestError: A cache is requested for tables of several widths or with shared rows.
@@ -227,7 +227,7 @@ class TieredEmbeddings(EmbeddingTables):
         return pooled.view(len(self.table_of), -1, self.dim).transpose(0, 1).flatten(1)
 
     def _row_of_each(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Return the index of each id's row, for the batch of the last lookup."""
+        """Return the row of each id of the last `lookup`, numbered through all tables."""
         batch = self._in_work if self.training else None
         return super()._row_of_each(values, offsets) if batch is None else torch.from_numpy(batch.rows[batch.position])
 
@@ -237,7 +237,7 @@ class TieredEmbeddings(EmbeddingTables):
         self._kernel[0].set_learning_rate(rate)
 
     def flush(self) -> None:
-        """Write all cached rows to the file, as `RowTiers.flush` does."""
+        """Write all cached rows to the file, if a batch was trained since the last flush."""
         self._tiers.flush()
 
     def _complete(self) -> None:

@@ -198,7 +198,7 @@ class RowTiers:
             self._map.mark_all_initialised()
 
     def starts(self, first: int, rows: int) -> "BlockStarts | None":
-        """Return the record of the initialised rows in this range; None if all rows are initialised."""
+        """Return the record of which `rows` rows from `first` on are initialised; None if all rows of the file are."""
         return BlockStarts(self, first, rows) if self._map.uninitialised else None
 
     def are_initialised(self, first: int, last: int) -> Tensor:
@@ -219,8 +219,7 @@ class RowTiers:
         """Write all cached rows to the file if a batch was trained since the last flush; call this between two steps.
 
         The content of the file then does not change until the next step: rows evicted before that step are written with
-        equal
-        values.
+        equal values.
         """
         if self._file_is_current:
             return
@@ -237,7 +236,7 @@ class RowTiers:
         self._file_is_current = self._is_whole = True
 
     def count_touched(self, rows: int) -> None:
-        """Count accessed rows. At intervals, release the mapped pages, which count as memory of this process."""
+        """Count accessed rows; after `MOST_TOUCHED_ROWS`, release the mapped pages, which count as process memory."""
         self._touched_rows += rows
         if self._touched_rows >= MOST_TOUCHED_ROWS:
             self.leave_pages()

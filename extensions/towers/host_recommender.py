@@ -85,7 +85,7 @@ class HostRecommender(HostModel):
         processes_per_host: int,
         machine: Machine,
     ) -> Self:
-        """Build a DMT on several hosts, with the initial weights of a single process; see `can_be_divided`.
+        """Build a DMT on several hosts, with initial weights equal to those of a DMT on a single process.
 
         Raises:
             InfeasibleError: The tables of a process do not fit into its memory.

@@ -69,7 +69,7 @@ def tower_partitions(
 def _learned(
     dataset: Dataset, request: TrainRequest, placement: Placement, towers: int, *, directory: Path, run: Run
 ) -> dict[str, TowerFields]:
-    """Return the coherent and the diverse towers, from the search's folder if they are stored there."""
+    """Return the learned partitions `coherent` and `diverse`: fields of each tower, read from `directory` if stored."""
     path = directory / FILE
     kept = read_or_quarantine(path, json_object)
     if kept is not None:

@@ -124,7 +124,7 @@ class TowerEmbeddings(EmbeddingTables):
         return _reordered(together, self._by_tower)
 
     def lookup_flat(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Look up the fields of `lookup` by one exchange among all processes, for comparison."""
+        """Look up all fields, `[batch, fields, dim]`, by one exchange among all processes instead of the transform."""
         pooled = self._lookup_own(values, offsets)
         counts = [len(own) for own in self.layout.owned]
         received = _exchange_rows(pooled, self.hosts.everyone, len(pooled) // len(counts), counts)

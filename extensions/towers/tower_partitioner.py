@@ -197,20 +197,19 @@ def balanced_clusters(
 
 
 def load_limit(loads: np.ndarray, towers: int, load_balance: float = LOAD_BALANCE) -> float:
-    """Return the load limit of a tower: `load_balance` times the mean load, or the largest load of longest-first.
+    """Return the load limit of a tower: `load_balance` times the mean load, but at least what `longest_first` reaches.
 
-    The greater of the two applies. The first limit may be unreachable, for instance if one field has most of the load.
-    `longest_first` always reaches the second limit.
+    The mean times `load_balance` may be unreachable, for instance if one field has most of the load.
     """
     reached = np.bincount(longest_first(loads, towers), weights=loads, minlength=towers).max()
     return float(max(load_balance * loads.sum() / towers, reached))
 
 
 def _match(cost: np.ndarray) -> np.ndarray:
-    """Return the cheapest assignment whose cluster sizes differ by at most one.
+    """Return the cluster of each point in the cheapest assignment whose cluster sizes differ by at most one.
 
-    Each cluster has slots for the smaller size and one additional slot. The additional slots are for the remaining
-    points: a price above the cost of any assignment makes sure that all other slots are filled first.
+    `cost` is `[points, clusters]`. Each cluster has slots for the smaller size and, if points are left over, one
+    additional slot. The price of an additional slot is so high that all other slots are filled first.
     """
     from scipy.optimize import linear_sum_assignment  # imported here, so that training does not need scipy
 
@@ -223,10 +222,11 @@ def _match(cost: np.ndarray) -> np.ndarray:
 
 
 def _assign_under(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray:
-    """Return a cheap assignment in which no cluster exceeds the load limit, and none is empty.
+    """Return the cluster of each point in a cheap assignment: no cluster is empty or exceeds the load limit.
 
-    The assignment is greedy by regret: points with most to lose come first. If this finds no assignment, longest-first
-    is used. Then single points are moved or swapped as long as the cost decreases.
+    The assignment is greedy by regret: first come points whose second-best cluster costs most more than the best. If
+    this finds no assignment, `longest_first` is used. Then single points are moved or swapped as long as the cost
+    decreases.
     """
     labels = _greedy(cost, loads, limit)
     if labels is None:
@@ -235,7 +235,7 @@ def _assign_under(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarr
 
 
 def _greedy(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray | None:
-    """Assign each point to its nearest cluster within the load limit; None if impossible or a cluster is empty."""
+    """Return the cluster of each point, the nearest with load left; None if none has, or a cluster stays empty."""
     nearest = np.sort(cost, axis=1)
     regret = nearest[:, min(1, cost.shape[1] - 1)] - nearest[:, 0]
     room = np.full(cost.shape[1], limit)
@@ -303,7 +303,7 @@ def _inertia(points: np.ndarray, labels: np.ndarray, clusters: int) -> float:
 
 
 def _describe(labels: np.ndarray, interaction: np.ndarray, loads: np.ndarray) -> TowerPartition:
-    """Order the towers by their first field, and compute their loads and interactions."""
+    """Return the partition with its loads and mean interactions; towers are in the order of their first fields."""
     first_seen = list(dict.fromkeys(labels.tolist()))
     same = labels[:, None] == labels
     pairs = np.triu(np.ones_like(same), k=1)

@@ -60,7 +60,9 @@ def towers_cost(tuned: TuneResult, flat: Sequence[FlatTraining], noise: Noise | 
 
 
 def cost_of_towers(fingerprint: str, tuned: TuneResult, noise: Noise | None = None) -> str | None:
-    """Return the sentence of `towers_cost`; if MLflow is unreachable, only flat models of this search are compared.
+    """Return a sentence about the quality difference between towers and flat models; see `towers_cost`.
+
+    If MLflow is unreachable, no flat model is compared.
 
     Args:
         fingerprint: Fingerprint of the data.

@@ -206,7 +206,7 @@ class RegisteredCommands(Mapping[str, Command]):
         self._loaded: dict[str, Command] = {}
 
     def __getitem__(self, name: str) -> Command:
-        """Return a command; if its application or extension is absent, raise like `Registry.entry`."""
+        """Return a command; raise MissingExtensionError if its application or extension is not installed."""
         if name not in self._loaded:
             full = f"{self.prefix}{name}"
             if full not in COMMANDS.entries and full not in COMMANDS.names:
@@ -286,7 +286,10 @@ class SingleCommand(TyperCommand):
 
 
 def _with_checked_paths(ctx: Any, given: Sequence[str], left: list[str]) -> list[str]:
-    """Return the unparsed arguments `left`; raise if a parsed path is an address. Options for addresses are texts."""
+    """Return `left`, the arguments that are not parsed; raise AddressNotTakenError if a path option is an address.
+
+    Options that accept an address, such as `s3://...`, are parsed as texts instead of paths.
+    """
     paths = {value for value in ctx.params.values() if isinstance(value, Path)}
     for word in given:
         text = word.partition("=")[2] if word.startswith("-") else word
@@ -296,7 +299,7 @@ def _with_checked_paths(ctx: Any, given: Sequence[str], left: list[str]) -> list
 
 
 def load_command(name: str) -> Command:
-    """Import a registered command, or a group of commands; for errors see `Registry.entry`."""
+    """Import and return a registered command or group of commands; raise MissingExtensionError if not installed."""
     capabilities = COMMANDS.entry(name).capabilities
     function: Callable[..., None] = COMMANDS.load(name)
     if capabilities.get("accepts_models"):

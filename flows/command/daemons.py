@@ -154,7 +154,7 @@ def may_idle() -> bool:
 
 
 def use_idle_server(service: Service, login: str) -> IdleServer:
-    """Return the home's idle server for this login; if there is none, start the service as idle server.
+    """Return the idle Prefect server of this home and login; if there is none, start `service` as idle server.
 
     Servers of other versions or with other settings are not used, and are stopped unless a command uses them.
 
@@ -206,7 +206,7 @@ def _lock_file(name: str) -> Path:
 
 
 def _key(login: str) -> str:
-    """Return a digest of versions, login, Prefect's settings and resource limits, equal for server and command."""
+    """Return a digest of versions, login, Prefect's settings and resource limits, which selects a matching server."""
     limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
     own = {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
     own = {name: value for name, value in own.items() if not name.endswith(("API_URL", "AUTH_STRING"))}

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def switch(name: str, option: str, description: str) -> inspect.Parameter:
-    """Return the parameter of a flag that is off by default.
+    """Return the function parameter that Typer reads as a command-line flag, off by default.
 
     Args:
         name: Name of the parameter.
@@ -110,7 +110,7 @@ def tune(**options: Any) -> None:
 
 
 def _keep_end(summary: "TrainSummary") -> None:
-    """Log the seconds since the last step of the flow; time-limited later runs reserve as many for their end."""
+    """Log the seconds of the command outside all steps, which later runs with a time limit reserve for their end."""
     from shunter.tasks.step_clock import END
     from shunter.tracking.convention import STEP_SECONDS
     from shunter.tracking.runs import open_run
@@ -121,10 +121,10 @@ def _keep_end(summary: "TrainSummary") -> None:
 
 
 def check_alone(request: TrainRequest, repeat: str, *, is_dry: bool = False) -> None:
-    """Raise if options are given that a repeated run would ignore.
+    """Raise if options are given besides `--repeat` that a repetition takes from the original run.
 
     Raises:
-        RequestError: An option of the repeated run is given.
+        RequestError: Such an option or `--dry-run` is given.
     """
     alone = TrainRequest(register_as=request.register_as, promote=request.promote)
     given = [option_name(name) for name, value in request.flat().items() if value != alone.flat()[name]]

@@ -47,7 +47,7 @@ CONFIG = inspect.Parameter(
 
 
 def options_of(model: type[Request]) -> list[inspect.Parameter]:
-    """Return one keyword parameter for each option of the request, in all groups."""
+    """Return one keyword parameter, which Typer reads as an option, for each option of the request and its groups."""
     return [
         inspect.Parameter(
             name,
@@ -108,7 +108,7 @@ def with_options(
 
 
 def _file_of(config: str) -> Path:
-    """Return the path of a job file, or of the local copy of an address."""
+    """Return the path of a job file; download the file first if `config` is an address."""
     from shunter.ingestion.sources.addresses import local_path, parse_address, without_file_scheme
 
     if parse_address(config) is not None:

@@ -106,7 +106,7 @@ def check_out(out: str) -> None:
 
 @contextlib.contextmanager
 def writer(out: str) -> Iterator[Write]:
-    """Yield a function that appends blocks to `out`; a file appears only when it is complete."""
+    """Yield a function that appends a block of scored rows to `out`; a file appears only when it is complete."""
     if out == STANDARD_OUTPUT:
         yield _csv_writer(sys.stdout.buffer)
         sys.stdout.buffer.flush()

@@ -41,7 +41,7 @@ class FinderElsewhere(MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of one of these modules, None for any other module."""
+        """Return the import spec of a module in `READ_AT_IMPORT`; None for any other module."""
         spec = PathFinder.find_spec(name, path, target) if name in READ_AT_IMPORT else None
         if spec is None or spec.loader is None:
             return None
@@ -62,7 +62,7 @@ class FinderElsewhere(MetaPathFinder):
 
 @contextmanager
 def settings_files_ignored() -> Iterator[None]:
-    """Ignore settings files, as `ignore_settings_files` does, while the block imports Prefect."""
+    """Disable settings files of `pydantic-settings` only while the block imports Prefect."""
     from pydantic_settings import DotEnvSettingsSource
     from pydantic_settings.sources import ConfigFileSourceMixin
 

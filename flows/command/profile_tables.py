@@ -16,7 +16,7 @@ def machine_tables(profiles: Sequence[HardwareProfile]) -> list[TextTable]:
 
 
 def profile_table(profiles: Sequence[HardwareProfile]) -> TextTable:
-    """Return a column for each accelerator and a row for each figure, with its unit."""
+    """Return a table with a column for each accelerator and a row for each measured figure."""
     rows = [
         ("model", *(one.accelerator.model for one in profiles)),
         ("cores", *(str(one.accelerator.cores) for one in profiles)),
@@ -36,7 +36,7 @@ def profile_table(profiles: Sequence[HardwareProfile]) -> TextTable:
 
 
 def curve_table(profile: HardwareProfile) -> TextTable:
-    """Return the measured speed of matrix products by size, and of embedding lookups and updates by row width."""
+    """Return a table of measured speeds: matrix products by size, embedding lookups and updates by row width."""
     singles, halves = (profile.matmul_curve.get(precision, ()) for precision in ("fp32", "bf16"))
     products = [
         (
@@ -56,7 +56,7 @@ def curve_table(profile: HardwareProfile) -> TextTable:
 
 
 def surroundings_table(profiles: Sequence[HardwareProfile]) -> TextTable:
-    """Return figures of the disk, of copies to a device, and of collectives."""
+    """Return a table of measured rates of the disk, of copies from host to GPU, and of collective operations."""
     rows: list[tuple[str, str]] = []
     if (disk := profiles[0].disk) is not None:
         rows.append(("disk, in sequence", _rate(disk.sequential_bytes_per_second, 1e9, "GB/s")))

@@ -50,7 +50,7 @@ def print_summary(console: Console, summary: TrainSummary, *, verbose: bool = Fa
 
 
 def figures_table(summary: TrainSummary) -> TextTable:
-    """Return a table of quality with the best baseline, and of time and energy with their predictions."""
+    """Return a table of the run's quality, beside the best baseline, and its time and energy, beside predictions."""
     decision = summary.decision
     work = sum(summary.step_seconds.get(step, 0.0) for step in ("tune", "train"))
     used, expected = duration(work), f"~{duration(decision.hours * 3600)}"
@@ -74,13 +74,13 @@ def figures_table(summary: TrainSummary) -> TextTable:
 
 
 def _as_text(placement: Placement) -> str:
-    """Return a placement as text."""
+    """Return threads, precision and batch size of a placement as text."""
     threads = f"{placement.threads} thread{'s' if placement.threads > 1 else ''}"
     return f"{threads}, {placement.precision}, batch {placement.batch_size}"
 
 
 def _click_rows(summary: TrainSummary, result: EnsembleResult) -> list[tuple[str, str, str, str]]:
-    """Return rows of the quality on the test part: NE and AUC of the main label, AUC of each other label."""
+    """Return table rows of test quality: NE and AUC (for numbers, errors) of the main label, AUC of other labels."""
     baselines = [one for one in summary.baselines if isinstance(one, BaselineFigures) and not one.is_result]
     best = min(baselines, key=lambda one: math.inf if one.logloss is None else one.logloss, default=None)
     main = result.tasks[0] if result.tasks else ""
@@ -111,7 +111,7 @@ def _click_rows(summary: TrainSummary, result: EnsembleResult) -> list[tuple[str
 
 
 def _ranking_rows(summary: TrainSummary, result: TrainedRanker) -> list[tuple[str, str, str, str]]:
-    """Return rows of the ranking quality on the test part."""
+    """Return table rows of NDCG@20 and recall@20 on the test part, each beside the best baseline."""
     baselines = [one for one in summary.baselines if isinstance(one, RankingBaseline) and not one.is_result]
     best = max(baselines, key=lambda one: one.ndcg20, default=None)
     rows = []
@@ -127,7 +127,7 @@ def _ranking_rows(summary: TrainSummary, result: TrainedRanker) -> list[tuple[st
 
 
 def outcome_rows(summary: TrainSummary) -> list[tuple[str, str]]:
-    """Return rows with the registered version, links to details, and warnings."""
+    """Return table rows of label and text: the registered version, links to details, and warnings."""
     registered, repeat = summary.registered, summary.repeat
     champion = " (champion)" if registered.not_promoted is None else ""
     rows = [
@@ -159,7 +159,7 @@ def outcome_rows(summary: TrainSummary) -> list[tuple[str, str]]:
 
 
 def _model(summary: TrainSummary) -> str:
-    """Return the families of the result and the number of its models."""
+    """Return the model families of the result as text, with the number of models of an ensemble."""
     result = summary.result
     if isinstance(result, TrainedRanker):
         return f"{result.spec.family} {result.spec.as_text()}".rstrip()
@@ -246,7 +246,7 @@ def _search(summary: TrainSummary) -> str:
 
 
 def _chance(summary: TrainSummary, tuned: TuneResult) -> Sequence[str]:
-    """Return sentences about the reliability of the ranking of settings."""
+    """Return sentences about how far chance affects the ranking: few positive labels, or seed noise."""
     told = [tuned.too_few_positives] if tuned.too_few_positives else []
     if (noise := summary.noise) is None:
         return told

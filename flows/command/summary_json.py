@@ -58,7 +58,7 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
 
 
 def _figures(metrics: Any) -> dict[str, Any]:
-    """Return the metrics of a data part by name, without metrics of other kinds of labels."""
+    """Return the metrics of a data part by name, without those undefined for the kind of label (None)."""
     return {name: value for name, value in asdict(metrics).items() if value is not None}
 
 

@@ -62,7 +62,7 @@ def _quality_loss(row: "Assessment") -> str:
 
 
 def _outcome(decision: "Decision", row: "Assessment") -> str:
-    """Return a text about the disadvantage of a candidate against the chosen one, or the limit that it exceeds."""
+    """Return the excess of a candidate's objective over the chosen one in percent, or the limits that it exceeds."""
     if row.rank == decision.chosen.rank:
         return "explored" if decision.is_exploration else "chosen"
     if row.excluded_by:
@@ -71,7 +71,7 @@ def _outcome(decision: "Decision", row: "Assessment") -> str:
 
 
 def choice_rows(decision: "Decision") -> list[tuple[str, str]]:
-    """Return the chosen placement, its time with the uncertainty, and the limits."""
+    """Return table rows of label and text: the chosen placement, its time with the uncertainty, and the limits."""
     from shunter.planner.explain.cells import format_time
 
     chosen = decision.chosen

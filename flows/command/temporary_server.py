@@ -199,7 +199,7 @@ class SharedServer(TemporaryServer):
 
 
 def _idle_server() -> SharedServer | None:
-    """Return the idle server of the home, which may be starting; None if the home cannot store its files."""
+    """Return the home's idle server, started if absent and perhaps not ready; None if the start fails."""
     login = os.environ.get("PREFECT_API_AUTH_STRING", "")
     unmarked = {OWNER: ""}  # the server belongs to no command
     try:
@@ -264,7 +264,7 @@ def _check_answers(url: str) -> None:
 
 
 def _service(port: int, host: str = LOOPBACK, environment: Mapping[str, str] | None = None) -> Service:
-    """Return the server with the command by which Prefect starts it in a process (`SubprocessASGIServer` in 3.8)."""
+    """Return the service of Prefect's temporary server, as Prefect's `SubprocessASGIServer` (3.8) would start it."""
     program = Path(__file__).with_name("temporary_server_process.py")
     return Service(
         name="Prefect's temporary server",

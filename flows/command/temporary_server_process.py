@@ -18,7 +18,7 @@ POLL_SECONDS = 2.0
 
 
 def main() -> None:
-    """Serve until stopped; garbage collection is off during the imports and ignores the imported objects later."""
+    """Run Prefect's server until it is stopped; garbage collection never scans the imported objects."""
     host, port, *idle = sys.argv[1:]
     until = (lambda: wait_until_idle(idle[0], idle[1], float(idle[2]))) if idle else _wait_for_command
     threading.Thread(target=_end_after, args=(until,), name="end", daemon=True).start()

@@ -18,7 +18,7 @@ class Ranked(Scored):
     """Result of ranking items for the users of a file.
 
     Attributes:
-        how: Search method for the best items, in a sentence.
+        how: Sentence that names the search method for the best items.
     """
 
     how: str
@@ -39,8 +39,8 @@ def best_items_of_file(
     Args:
         named: Name of the model for `shunter.tracking.registry.named.open_model`.
         data: Files with rows of users and items, such as the training log, for `shunter.ingestion.rows.read_rows`.
-        out: File, as in `shunter.flows.command.predict.predict_file`. Users are in the order of the files. Each user
-            has up to `top` rows, the best first: user, rank from 1, item and score.
+        out: File for the result, `.csv` or `.parquet`; `-` writes CSV to standard output. Users are in the order of the
+            files. Each user has up to `top` rows, the best first: user, rank from 1, item and score.
         top: Number of items for each user.
         data_format: Format of the rows; None: the format is guessed.
         index: Search method: all items are scored, or only the items that a vector index finds.

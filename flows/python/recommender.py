@@ -179,7 +179,7 @@ class Recommender(ABC, Generic[AnyScorer]):
 
         Args:
             items: Values to compare with.
-            k: Number of similar values for each of them.
+            k: Number of similar values for each of `items`.
             among: Values to choose from; for a ranking model the items of the log that it was trained on if omitted.
             column: Column of the values, see `embed`.
 

@@ -184,7 +184,7 @@ class Choice(Shown):
 
 
 def figures_of(metrics: Any) -> dict[str, float]:
-    """Return metrics by name, including metrics of other Python packages."""
+    """Return metrics by name, including those that other Python packages have added."""
     if getattr(metrics, "rmse", None) is not None:
         return {**metrics.figures, "rows": metrics.rows, "mean": metrics.base_rate}
     figures = {name: value for name, value in asdict(metrics).items() if value is not None}

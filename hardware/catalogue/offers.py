@@ -30,11 +30,11 @@ class ReachedShares:
     """Shares of the published peaks that a training job reaches.
 
     Attributes:
-        matmul: Share of the arithmetic of a large product on vector units, and on all units of a processor.
-        matrix_unit: Share of the arithmetic of a large product on the matrix units of a GPU, in TF32 or bf16.
-        copy: Share of the memory's bandwidth in a large copy.
-        gather: Share of the memory's bandwidth when random 64-byte rows are read; only bytes of rows count.
-        origin: Origin of the shares, as text.
+        matmul: Share of the peak FLOP/s of a CPU, or of a GPU's vector units, in a large matrix product.
+        matrix_unit: Share of the peak FLOP/s of a GPU's matrix units, in TF32 or bf16, in a large matrix product.
+        copy: Share of the memory bandwidth in a large copy.
+        gather: Share of the memory bandwidth when random 64-byte rows are read; only bytes of rows count.
+        origin: Text that names the source of the shares, such as a measurement.
     """
 
     matmul: float
@@ -44,7 +44,7 @@ class ReachedShares:
     origin: str
 
     def of_products(self, row: AcceleratorRow, precision: Precision) -> float:
-        """Return the share of the row's `peak_flops` in a precision."""
+        """Return the share of an accelerator's peak FLOP/s that large matrix products reach in a precision."""
         on_matrix_unit = row.kind != "cpu" and (precision == "bf16" or "tf32" in row.peak_flops_per_second)
         return self.matrix_unit if on_matrix_unit else self.matmul
 

@@ -103,7 +103,9 @@ class Prices(_Part):
 
 
 def skypilot_prices(prices: SkyPilotPrices) -> dict[str, float]:
-    """Return the lowest hourly price of one accelerator including its host, by catalogue row, or by name without a row.
+    """Return the lowest hourly price of one accelerator, including its host, by the accelerator's name.
+
+    The name is that of the row in Shunter's catalogue; without such a row, the name that SkyPilot uses.
 
     The price of a machine with several accelerators is divided by their number. Rows without an instance type are
     skipped, because there the host is priced separately.
@@ -187,7 +189,7 @@ def update_catalogue_prices(prices: SkyPilotPrices, catalogue_file: Path) -> tup
 
 
 def row_name(model: str) -> str | None:
-    """Return the name of an accelerator's catalogue row; None if the catalogue has no such row."""
+    """Return the name of the catalogue row that describes an accelerator model; None if no row does."""
     try:
         return load_catalogue().find_accelerator(model).name
     except RequestError:

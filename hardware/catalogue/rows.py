@@ -98,7 +98,7 @@ class AcceleratorRow(Frozen):
         return self
 
     def comparable_price(self, newest: datetime.date) -> float | None:
-        """Return the price if it is comparable (includes the host, of a similar date), otherwise None.
+        """Return the price per hour; None if it lacks the host or is more than `MAX_PRICE_AGE` older than `newest`.
 
         Args:
             newest: Day of the newest price of the catalogue.

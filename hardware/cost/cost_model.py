@@ -75,8 +75,8 @@ class CostModel:
         """Return the share of the step in which the accelerator computes; 1 for a CPU.
 
         A GPU idles while the host launches kernels or reads a batch, and training recommenders is mostly made of such
-        steps. On an H100 and an H200 (two runs checked by hand), full power was 4.5 and 2.9 times the measured power of
-        the first training run. This estimate is 2.4 and 0.75 times the measured power.
+        steps. Two runs, on an H100 and an H200, were checked by hand. Full power was 4.5 and 2.9 times the power that
+        the first training run drew; the power estimated with this share was 2.4 and 0.75 times the measured power.
         """
         if self.profile.accelerator.kind != "cuda":
             return 1.0

@@ -157,7 +157,7 @@ class LearnedPower:
     def _kernels(
         self, rows: Sequence[TrainingLoad], columns: Sequence[TrainingLoad]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return two kernels of rows and columns: by intensity, and between placements of the same training job."""
+        """Return two kernels, `[rows, columns]`: by intensity, and between placements of the same training job."""
         intensity = _kernel(self._intensities(rows), self._intensities(columns))
         names = [np.array([load.workload for load in loads]) for loads in (rows, columns)]
         same = names[0][:, None] == names[1][None, :]
@@ -223,7 +223,7 @@ def _line(profile: HardwareProfile, loads: Sequence[MeasuredLoad]) -> PowerModel
 
 
 def _mixed(kernels: tuple[NDArray[np.float64], NDArray[np.float64]], parts: tuple[float, float]) -> NDArray[np.float64]:
-    """Return the covariance of the sum of the three terms."""
+    """Return the covariance of the sum of constant, intensity term and job term; `parts` are their deviations."""
     return COMMON**2 + parts[0] ** 2 * kernels[0] + parts[1] ** 2 * kernels[1]
 
 

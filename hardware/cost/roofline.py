@@ -45,7 +45,7 @@ class RooflinePoint(Frozen):
 
 
 class Roofline(Frozen):
-    """Measured roofs of one accelerator and the layers below them."""
+    """Measured roofs (peak FLOP/s and bandwidths) of one accelerator, with measured layers as points."""
 
     accelerator: str
     precision: Precision
@@ -56,7 +56,7 @@ class Roofline(Frozen):
     points: tuple[RooflinePoint, ...]
 
     def bound(self, point: RooflinePoint) -> Literal["compute", "memory"]:
-        """Return the roof that limits the layer."""
+        """Return whether the roof of arithmetic (`compute`) or of memory traffic (`memory`) limits the layer."""
         ridge = self.compute_roofs[self.precision] / self.copy_bytes_per_second
         return "compute" if point.intensity >= ridge else "memory"
 

@@ -256,9 +256,9 @@ def operators(workload: Workload, precision: Precision) -> int:
 
 
 def share_of_products(workload: Workload, profile: HardwareProfile) -> float:
-    """Return the share of the matrix products' time that remains if the accelerator skips zeros; else 1.
+    """Return the share of the matrix products' time that remains on an accelerator that skips zeros; 1 on all others.
 
-    Two thirds of the products belong to the backward pass, where the zeros are known.
+    The zeros shorten only the backward pass, which has two thirds of the products.
     """
     speedup = workload.backward_speedups.get(profile.skips_zeros or "", 1.0)
     return (1 + 2 / speedup) / 3

@@ -63,7 +63,7 @@ def nvml_handle(accelerator: str) -> Any:
 
 
 def _devices() -> list[NvmlDevice]:
-    """Return the NVIDIA devices as `nvml_devices`; raise HardwareError if NVML refuses access."""
+    """Return every NVIDIA device; empty without a driver; raise HardwareError if NVML refuses access."""
     import pynvml
 
     absent = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)

@@ -131,8 +131,9 @@ def limited(accelerator: str, watts: float | None) -> Iterator[None]:
         watts: The limit; None changes nothing and accesses no device.
 
     Raises:
-        RequestError: Refused as by `power_limit`.
-        HardwareError: Refused as by `power_limit`, or the device cannot be accessed.
+        RequestError: The limit is not permitted, or is outside the device's range.
+        HardwareError: The device cannot be accessed, this process lacks the privileges, or another process has
+            limited the device.
     """
     if watts is None:
         yield

@@ -75,7 +75,7 @@ def _online(root: Path) -> list[int]:
 
 
 def _caches(processors: list[int], root: Path) -> tuple[Cache, ...]:
-    """Return each kind of cache once, with its number in the machine."""
+    """Return each kind of cache once, with the count of such caches in the machine."""
     found: dict[tuple[int, str, int, int], set[str]] = {}
     for processor in processors:
         for folder in (root / f"sys/devices/system/cpu/cpu{processor}/cache").glob("index[0-9]*"):

@@ -82,7 +82,11 @@ class Component:
         return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=description)
 
     def series(self, reading: EnergyReading) -> JouleSeries:
-        """Return joules over time of the source of `reading`, the last result of `read` and the last point."""
+        """Return joules over time, from the source that gave `reading`; `reading` becomes the last point.
+
+        Args:
+            reading: Last result of `read`.
+        """
         assert self._used is not None, "nothing was read"
         assert reading.joules is not None, "nothing was counted"
         series = self._series[self._used]

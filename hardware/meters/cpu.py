@@ -206,7 +206,7 @@ class CpuPowerModel:
         return self.idle_watts + self.busy_watts_per_core * busy_cores
 
     def uncertainty(self, seconds: float, core_seconds: float) -> Uncertainty:
-        """Return the error from the idle share, the sensor and, for unlisted processors, the catalogue's spread."""
+        """Return the error from assumed idle power, the sensor and, for unlisted processors, the catalogue's spread."""
         free_seconds = self._cores * seconds - core_seconds
         spread = max(abs(share - IDLE_SHARE) for share in IDLE_SHARE_BOUNDS) * self._per_core * abs(free_seconds)
         listed = self._per_core_error / self._per_core * self.watts(core_seconds / seconds) * seconds if seconds else 0

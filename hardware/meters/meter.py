@@ -73,13 +73,13 @@ class Stretch:
             self._component.sample(seconds - self._since_seconds)
 
     def read(self, seconds: float, *, look: bool = True) -> EnergyReading:
-        """Return the energy of the period until `seconds` of the meter, from the last source reading unless `look`."""
+        """Return the energy of the period until `seconds` of the meter; without `look`, from the last readings."""
         if self._last_words is not None:
             return self._last_words
         return self._component.read(max(0.0, seconds - self._since_seconds), look=look)
 
     def series(self, reading: EnergyReading) -> JouleSeries:
-        """Return joules over the meter's time, of the last `reading`."""
+        """Return joules over the meter's time, where `reading` is the last result of `read`."""
         return self._component.series(reading).later(self._since_seconds)
 
 
@@ -225,7 +225,7 @@ class EnergyMeter:
         return self._latest_seconds
 
     def _read(self, with_power: bool, *, seen_at: float | None = None) -> EnergyReading:
-        """Return the energy until now; if `seen_at` is given, until the last reading at that time."""
+        """Return the energy until now, read now; if `seen_at` is given, by the sources' last readings, at that time."""
         seconds = self._elapsed() if seen_at is None else seen_at
         parts = [stretch.read(seconds, look=seen_at is None) for stretch in self._stretches]
         total = _sum(parts, seconds)

@@ -68,7 +68,8 @@ def _in_known_type(series: pl.Series) -> pl.Series:
 def in_usual_form(series: pl.Series, form: TextForm, is_number: bool) -> pl.Series:
     """Return texts in the usual form: null for missing-value texts, numbers with a decimal point and no other mark.
 
-    A number in another notation becomes a text that is no number, since `1.5` beside `1,5` may be 15 or 1 500.
+    A text with digits that is not in the notation `form` becomes unreadable. In a log with decimal commas, for example,
+    `1.500` is ambiguous.
     """
     if series.dtype != pl.String or form.has_usual_texts:
         return series
@@ -102,7 +103,7 @@ def numbers(series: pl.Series) -> tuple[NDArray[np.float64], Mask]:
 
 
 def numbers_of(columns: Sequence[pl.Series]) -> Amounts:
-    """Read many columns like `numbers`, in one call because calls have a large overhead."""
+    """Read columns as float64 [rows], NaN for missing, each with its mask of unreadable values, in one polars call."""
     frame = pl.DataFrame([series.alias(str(index)) for index, series in enumerate(columns)])
     texts = [name for name, dtype in frame.schema.items() if dtype == pl.String]
     stripped = [pl.col(name).str.strip_chars() for name in texts]
@@ -139,7 +140,7 @@ def _narrowed(values: NDArray[np.float64], bad: Mask) -> tuple[NDArray[np.float3
 
 
 def amounts_of(columns: Sequence[pl.Series]) -> Amounts:
-    """Read many columns like `numbers_of`, and convert times, durations and booleans to numbers too.
+    """Read columns as numbers, each with its mask of unreadable values; times, durations and booleans are converted.
 
     Times become seconds since 1970, durations become seconds; `True` and `false` in texts are 1 and 0.
     """
@@ -203,7 +204,7 @@ def cross_keys(columns: Sequence[pl.Series], kind: KeyKind = "value") -> Keys:
 
 
 def text_keys_of(columns: Sequence[pl.Series], kind: TextKind = "value") -> list[Keys]:
-    """Return the keys of several text columns like `text_keys`; one call for all columns is faster for few rows."""
+    """Return the keys of each column, uint64 [rows], in one call, which is faster than `text_keys` for few rows."""
     if not columns:
         return []
     texts = canonical_texts(pl.concat([series.alias("") for series in columns]), kind)

@@ -197,7 +197,7 @@ class Encoder:
         return self.encode_table(table, len(frame))
 
     def encode_table(self, table: Mapping[str, pl.Series], rows: int) -> EncodedRows:
-        """Encode raw rows like `encode`, from polars columns.
+        """Encode polars columns of raw rows, with the flags of unknown, missing and unreadable values.
 
         Args:
             table: Columns by name; unknown columns are ignored.

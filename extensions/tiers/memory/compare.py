@@ -1,4 +1,4 @@
-"""Comparison of servers by their costs to train a model on a data set."""
+"""Comparison of server types by the nodes, energy and cost that training a model on a data set needs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -24,7 +24,7 @@ RATES = (0.1, 1.0, 10.0)  # multiples of the requested rate, likewise
 
 @dataclass(frozen=True)
 class Sensitivity:
-    """Number of nodes needed if the sample rate or the cache's miss rate differs.
+    """Number of nodes needed at one training rate and one assumed ratio of cache misses.
 
     Attributes:
         samples_per_second: Training rate in samples per second.
@@ -40,7 +40,7 @@ class Sensitivity:
 
     @classmethod
     def of(cls, ask: TrainingDemand, plans: Mapping[str, Plan | None]) -> "Sensitivity":
-        """Return the number of nodes of each plan, and its cache miss rate."""
+        """Create an entry of the sensitivity analysis from the plan of each server at a training demand."""
         return cls(
             ask.samples_per_second,
             ask.miss_factor,
@@ -51,13 +51,13 @@ class Sensitivity:
 
 @dataclass(frozen=True)
 class Comparison:
-    """Comparison of servers by the nodes that they need.
+    """Comparison of server types by the number of nodes that a training demand needs.
 
     Attributes:
-        ask: Training demand.
+        ask: Training demand that was requested.
         plans: Plan of each server; None if no number of nodes suffices.
-        around: Plans at the requested and other sample rates, and with the predicted and other cache misses.
-        serving: Hosts of each kind that serve the tables at the same rate.
+        around: Sensitivity analysis: numbers of nodes at multiples of the requested rate and of the predicted misses.
+        serving: Hosts of each kind that serve the tables at the requested sample rate.
     """
 
     ask: TrainingDemand
@@ -83,7 +83,7 @@ class Comparison:
 
 
 def compare(dataset: Dataset, request: PlanMemoryRequest) -> Comparison:
-    """Plan tables and nodes for each kind of server.
+    """Find the fewest nodes of each server type for the requested model and rate.
 
     Raises:
         RequestError: The model is unknown, its tables have several widths, or the file does not describe servers.
@@ -108,7 +108,7 @@ def compare(dataset: Dataset, request: PlanMemoryRequest) -> Comparison:
 
 
 def compare_servers(servers: Mapping[str, Server], ask: TrainingDemand) -> Comparison:
-    """Plan for each kind of server, and for other rates and multiples of the predicted cache misses."""
+    """Compare servers at a training demand, and at multiples of its rate and of the predicted cache misses."""
     around: list[Sensitivity] = []
     plans: dict[str, Plan | None] = {}
     for rate, misses in product(RATES, MISSES):

@@ -60,7 +60,7 @@ class TableDemand:
         return replace(self, rows=self.rows * factor, segments=segments)
 
     def block(self, first: int, rows: int) -> "TableDemand":
-        """Return the demand of a range of the table's rows, which are ordered by frequency."""
+        """Return the demand of `rows` rows from row `first` on; rows are ordered by descending frequency."""
         ends = np.cumsum([one.rows for one in self.segments])
         kept = [
             Segment(min(end, first + rows) - max(end - one.rows, first), one.share)

@@ -90,16 +90,16 @@ class _Rows:
         )
 
     def held_bytes(self, batches: np.ndarray | float) -> float:
-        """Return the bytes of the distinct rows that a number of batches looks up; the number may differ by group."""
+        """Return the bytes of the distinct rows that `batches` batches look up; an array differs by group of rows."""
         return float((self.count * self.row_bytes) @ -np.expm1(batches * np.log1p(-self.chance)))
 
     def misses(self, batches: np.ndarray | float, tables: int) -> np.ndarray:
-        """Return the number of rows by table that a batch looks up and the given number of earlier batches did not."""
+        """Return for each table the mean number of a batch's rows that the last `batches` batches did not look up."""
         missed = self.count * self.chance * np.exp(batches * np.log1p(-self.chance))
         return np.bincount(self.table, weights=missed, minlength=tables)
 
     def first_touches(self, batches: np.ndarray | float, tables: int, samples: int) -> np.ndarray:
-        """Return by table how many rows a first pass over this number of samples looks up."""
+        """Return for each table the rows whose first lookup in `samples` samples is a hit in the steady state."""
         there = self.count * np.minimum(self.uses * samples, 1) * -np.expm1(batches * np.log1p(-self.chance))
         return np.bincount(self.table, weights=there, minlength=tables)
 
@@ -126,7 +126,10 @@ def predict_hits(
         window = next(one for one in range(window_batches, 0, -1) if rows.held_bytes(one) <= room)
 
         def where(level: int, batches: float) -> np.ndarray:
-            """Return for how many batches each group stays, if the group of one level stays for `batches`."""
+            """Return the batches for which each group stays cached, if groups of `level` stay for `batches`.
+
+            Higher levels stay forever, lower levels only for the window.
+            """
             return np.where(rows.level > level, np.exp(_FOR_GOOD), np.where(rows.level < level, window, batches))
 
         # The lowest level whose rows have room, at least in part, beside all of those above.
@@ -144,7 +147,7 @@ def predict_hits(
 
 
 def predict_recent_hits(tables: Sequence[TableDemand], samples: int, cache_bytes: float) -> Hits:
-    """Predict the hits of an LRU cache, such as that of a server; see `predict_hits`."""
+    """Predict the hits of a least-recently-used (LRU) cache of a scoring server, in the steady state."""
     rows = _Rows.of(tables, samples)
     return _hits(tables, rows, cache_bytes, lambda room: _just_full(rows.held_bytes, room))
 

@@ -43,7 +43,7 @@ class Load:
 
 
 def rooms(tiers: Sequence[Tier], reserved: float) -> list[float]:
-    """Return the bytes of each tier for tables; a share of the byte-addressed tiers is reserved for a cache."""
+    """Return the bytes for tables in each tier; the share `reserved` of byte-addressed tiers is left to a row cache."""
     return [tier.capacity_bytes * USABLE * (1.0 if tier.is_block else 1 - reserved) for tier in tiers]
 
 
@@ -66,7 +66,7 @@ def place_greedily(loads: Sequence[Load], tiers: Sequence[Tier], reserved: float
 
 
 def tier_loads(loads: Sequence[Load], tiers: Sequence[Tier], places: Sequence[int]) -> list[float]:
-    """Return the busy share of each byte-addressed tier."""
+    """Return the fraction of time in which each tier is busy; 0 for a tier that is read in blocks."""
     found = [0.0] * len(tiers)
     for load, place in zip(loads, places, strict=True):
         if not tiers[place].is_block:

@@ -56,7 +56,7 @@ class Fleet:
     Attributes:
         hosts: Number of hosts.
         watts: Power of all hosts together.
-        limited_by: `memory`, `compute` or `drives`.
+        limited_by: Need that determines the number of hosts: `memory`, `compute` or `drives`.
         miss_rate: Share of the different rows of a request that are read from drives.
     """
 
@@ -108,7 +108,7 @@ def serving_fleets(
 
 
 def saving(fleets: Mapping[str, Fleet], name: str) -> float:
-    """Return the share of power saved against hosts with memory alone; negative if a kind needs more."""
+    """Return the share of power that a kind of host saves over hosts without drives; negative if it needs more."""
     return 1 - fleets[name].watts / fleets[BASE].watts
 
 

@@ -39,7 +39,7 @@ _EVENT = np.dtype([("data", "<u8"), ("control", "<u8"), ("result", "<i8"), ("res
 
 @dataclass(frozen=True)
 class _Calls:
-    """System call numbers."""
+    """Linux system call numbers of asynchronous I/O."""
 
     setup: int
     destroy: int
@@ -101,7 +101,7 @@ class KernelReads:
         return results
 
     def close(self) -> None:
-        """Release the queue of the kernel."""
+        """Release the kernel's queue of asynchronous reads."""
         self._end_of_life()
 
     def _submit(self, count: int) -> tuple[int, OSError | None]:

@@ -23,15 +23,15 @@ PINNED_SHARE = 0.5  # of the memory for rows, for pinned rows
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """Division of the memory.
+    """Division of the memory of stored tables, in rows and bytes.
 
     Attributes:
         pinned: Number of first rows of each table that stay in memory.
-        cached_rows: Rows in the cache for the other rows.
+        cached_rows: Capacity, in rows, of the cache for rows that are not pinned.
         policy: Eviction policy of the cache.
-        pooled_bytes: Memory for sums of whole lists.
+        pooled_bytes: Memory for cached sums of the rows of multi-valued features; 0 without such a cache.
         batch_rows: Largest number of distinct rows that are assembled at a time.
-        buffer_bytes: Memory for reading.
+        buffer_bytes: Memory for the read buffers of the file.
     """
 
     pinned: tuple[int, ...]
@@ -59,10 +59,10 @@ def divide(
         memory_bytes: Memory of the tables.
         rows: Rows of each table.
         dim: Width of a row.
-        bags: Bags of a sample.
+        bags: Number of bags (pooled lookups) of a sample.
         is_ranked: Whether the ids of each table are ranks; rows of other tables count as equally frequent. None: all
             are ranks.
-        has_lists: Whether sums of lists are cached.
+        has_lists: Whether the sums of the rows of multi-valued features are cached.
         pinned_share: Share of the rows' memory for pinned rows.
         policy: Eviction policy of the cache.
 

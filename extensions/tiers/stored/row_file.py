@@ -118,7 +118,7 @@ class RowFile:
         self._end_of_life()
 
     def _pieces(self, rows: np.ndarray) -> "_Pieces":
-        """Divide the rows' blocks into reads of adjacent blocks that fit a reader's buffer, and assign readers."""
+        """Group the rows' blocks into reads of adjacent blocks that fit a reader's buffer, and assign readers."""
         row_bytes = self._dim * FLOAT_BYTES
         begin = self._start + rows * row_bytes
         first, last = begin // BLOCK, (begin + row_bytes - 1) // BLOCK
@@ -225,7 +225,7 @@ class RowFile:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """Pieces to read: position and length of each piece, its range of rows, and the pieces of each task."""
+    """File reads: bytes `begin` and `length`, rows `row_at` to `row_end`, and the reads of each reader."""
 
     begin: np.ndarray
     length: np.ndarray

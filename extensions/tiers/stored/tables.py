@@ -22,13 +22,13 @@ OVERHEAD_BYTES = 300  # of a Python dictionary entry with a key and an array
 
 
 class PooledSums:
-    """Cache of the sums of the most recently used lists.
+    """Cache of pooled embeddings: sums of the rows of the most recently used lists of ids.
 
     Args:
         most_bytes: Largest memory of the cache.
 
     Attributes:
-        hits: Lists whose sum was found.
+        hits: Number of lists whose sum was found.
     """
 
     def __init__(self, most_bytes: int) -> None:
@@ -37,7 +37,7 @@ class PooledSums:
         self.hits = 0
 
     def find(self, rows: np.ndarray) -> np.ndarray | None:
-        """Return the cached sum of a set of rows; None if it is not cached."""
+        """Return the cached sum of a list of row numbers; None if it is not cached."""
         key = rows.tobytes()
         found = self._sums.get(key)
         if found is not None:
@@ -46,7 +46,7 @@ class PooledSums:
         return found
 
     def put(self, rows: np.ndarray, total: np.ndarray) -> None:
-        """Cache the sum of a set of rows; the least recently used sums are evicted."""
+        """Cache the sum of a list of row numbers; the least recently used sums are evicted."""
         key = rows.tobytes()
         size = len(key) + total.nbytes + OVERHEAD_BYTES
         if key in self._sums or size > self._most_bytes:
@@ -98,7 +98,7 @@ class StoredEmbeddings(EmbeddingTables):
 
     @property
     def placement(self) -> str:
-        """Sentence on the location of the rows."""
+        """Sentence that counts the rows pinned in memory, cached and left in the file."""
         room, rows = self.room, sum(self.rows)
         whole = sum(pinned == table for pinned, table in zip(room.pinned, self.rows, strict=True))
         how = "past the page cache" if self._file.is_direct else "through the page cache"
@@ -159,7 +159,7 @@ class StoredEmbeddings(EmbeddingTables):
         return pinned
 
     def _sums_with_lists(self, rows: np.ndarray, ends: np.ndarray) -> Tensor:
-        """Sum the rows of each bag like `_sums`, with cached sums for long lists."""
+        """Return the sum of the rows of each bag, `[bags, dim]`, from the cache of sums for long lists if possible."""
         lengths = np.diff(ends)
         lists = np.flatnonzero(lengths >= SHORTEST).tolist()
         known = {place: self._pooled.find(rows[ends[place] : ends[place + 1]]) for place in lists}
