@@ -132,7 +132,8 @@ class Schedule:
             result is only reported; it affects neither weights, nor the history, nor the patience.
         select_by: Validation figure that compares epochs: it selects the best weights, the end of patience and
             plateaus. Click models use `ne`, `auc` or `logloss`; a ranking uses NDCG@20 unless this is `recall@20`.
-        repeats: Whether a ranking is evaluated also on pairs (user, item) that occur in training.
+        repeats: Whether a ranking is evaluated also on (user, item) pairs that occur in training (`keep`) or only on
+            new pairs (`drop`).
     """
 
     max_epochs: int = 10

@@ -47,8 +47,8 @@ def check_tables_fit(
     """Check that the embedding tables fit into memory.
 
     Args:
-        spec: Width of a row.
-        features: Rows of each table.
+        spec: Architecture, which gives the width of the rows.
+        features: Input of the model, which gives the number of rows of each table.
         execution: Device, and the memory limit of the tables; larger tables are kept in a file, with a cache of rows.
         available_bytes: Free memory; None measures it.
 

@@ -190,7 +190,7 @@ class Ordinal(NumberLoss):
         return _minimum(self, labels, weights)
 
     def _on(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        """Return, on the device of `outputs`, levels, prior log odds of reaching and of exceeding each, and gaps."""
+        """Return levels, log odds to reach and to exceed each level, and gaps of levels, on the device of `outputs`."""
         if outputs.device not in self._values:  # copied once, for a copy in each step would make the host wait
             kept = self._values[torch.device("cpu")]
             self._values[outputs.device] = tuple(one.to(outputs.device) for one in kept)  # pyright: ignore
@@ -198,7 +198,7 @@ class Ordinal(NumberLoss):
 
 
 def number_loss(label: NumberLabel) -> NumberLoss:
-    """Return the loss of a label that is a number."""
+    """Return the loss function that the description of a numeric label names."""
     name, parameter = parse_loss(label.loss)
     return LOSSES.load(name)(label, parameter)
 

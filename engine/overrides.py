@@ -96,7 +96,7 @@ def check_overrides(model: str, overrides: Overrides, features: Features) -> Non
 
 
 def why_not_built(family: str, architecture: Mapping[str, Any], features: Features) -> str | None:
-    """Return why a family's layers cannot be built with some values, or None if they can; allocates no memory."""
+    """Return why a family's layers cannot be built with the configuration `architecture`; None if they can."""
     try:
         with torch.device("meta"):
             build_layers(model_spec(family, **architecture), features)
@@ -158,7 +158,7 @@ def _value(kind: type, name: str, text: str) -> Any:
 
 
 def _parsed(text: str, hint: Any) -> Any:
-    """Return the items of a list, None, or the text itself, which the field's type then interprets."""
+    """Split the text of a list into its items, and turn `none` into None; return any other text unchanged."""
     if NoneType in get_args(hint) and text.lower() in ("none", "null", ""):
         return None
     if get_origin(hint) is tuple:

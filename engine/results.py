@@ -27,13 +27,13 @@ class EpochReport(Record):
         epoch: Passes over the training part so far, from 1; an unfinished pass counts.
         step: Optimizer steps so far.
         samples_seen: Training samples so far.
-        train_logloss: Mean loss over the epoch, computed while the weights were changing; with several tasks of the
-            main task.
+        train_logloss: Mean loss over the epoch, computed while the weights were changing; with several tasks,
+            that of the main task.
         validation: Metrics on the validation part.
         train_seconds: Wall-clock seconds so far, validation and checkpoints included.
         wait_seconds: Part of `train_seconds` in which a step waited for its batch.
         compute_seconds: Part of `train_seconds` of forward, backward and update.
-        warm_up_steps: On a GPU, the first steps of each attempt, which prepare its kernels and record a step.
+        warm_up_steps: Number of slow first steps of each attempt on a GPU, which load kernels and record a CUDA graph.
         warm_up_seconds: Part of `wait_seconds` and `compute_seconds` of the warm-up steps.
         other_train_loglosses: With several tasks, the mean loss of each task besides the main task, by name.
         is_check: Whether this is a check of the schedule within an epoch; `epoch` is then the epoch that has begun.
@@ -73,7 +73,7 @@ class TrainingFigures(Generic[Quality, Report]):
         train_seconds: Wall-clock seconds of all attempts, validation and checkpoints included.
         wait_seconds: Part of `train_seconds` in which a step waited for its batch.
         compute_seconds: Part of `train_seconds` of forward, backward and update.
-        warm_up_steps: On a GPU, the first steps of each attempt, which prepare its kernels and record a step.
+        warm_up_steps: Number of slow first steps of each attempt on a GPU, which load kernels and record a CUDA graph.
         warm_up_seconds: Part of `wait_seconds` and `compute_seconds` of the warm-up steps.
         compile_seconds: Part of `train_seconds` of compiling the dense part, in all attempts; 0 if it was not compiled.
         stop_reason: Reason why training ended.
@@ -187,7 +187,7 @@ class StepTiming:
         peak_memory_bytes: int,
         eager_step_seconds: float | None = None,
     ) -> Self:
-        """Return the timing of steps whose wall clocks are given."""
+        """Compute median and percentiles from the seconds of each step; the other fields are passed on."""
         p10, median, p90 = deciles(step_seconds)
         return cls(
             steps=len(step_seconds),

@@ -291,7 +291,7 @@ class EnergyLimit:
 
     Args:
         clock: Clock of the command.
-        kind: Kind of the reason.
+        kind: Kind of the stop reason to return.
         joules: Returns the joules used so far; None if no meter can measure them.
         max_joules: Energy limit.
         unavailable: Returns why no meter can measure the energy.
@@ -314,7 +314,7 @@ class EnergyLimit:
         self._answer: StopReason | None = None
 
     def __call__(self) -> StopReason | None:
-        """Return the reason; the meter is read rarely until the limit is near at the mean power so far."""
+        """Return the stop reason once the limit is used up, else None; the meter is read often only near the limit."""
         now = self._clock.attempt_seconds
         if now >= self._ask_at:
             used = self._joules()
@@ -352,7 +352,7 @@ class Budget:
 
     Args:
         clock: Clock of the command.
-        meter: Entered meter of this attempt.
+        meter: Running energy meter of this attempt.
         max_seconds: Longest wall-clock time.
         max_joules: Largest energy.
         max_cost: Largest cost, by exact time; requires `price_per_hour`.

@@ -44,7 +44,7 @@ def stop_reason_of_old_text(text: str) -> StopReason:
 
 
 def with_stop_reason(values: Any) -> Any:
-    """Return a description with a typed reason instead of the text that an earlier version stored alone."""
+    """Return stored values with a typed `stop_reason` instead of the text `stopped_because` of earlier versions."""
     if not isinstance(values, dict) or "stopped_because" not in values:
         return values
     kept = {name: value for name, value in values.items() if name != "stopped_because"}

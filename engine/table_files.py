@@ -38,9 +38,9 @@ def embedding_cache(
     """Return the cache of embedding rows for the table memory of `execution`; None if all tables are in memory.
 
     Args:
-        execution: Memory of the tables in bytes, and depth of the prefetch.
-        spec: Width of a row.
-        dataset: Training data: number of rows of each table, and rows that stay in memory.
+        execution: Execution settings: memory limit of the tables, and number of prefetched batches.
+        spec: Architecture, which gives the width of the rows.
+        dataset: Training data, which give the number of rows of each table and which rows stay in memory.
         directory: Folder of the file; None is the system's folder for temporary files.
 
     Raises:

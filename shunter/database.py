@@ -67,7 +67,7 @@ def copy_database(source: Path, target: Path, *, is_immutable: bool = False) -> 
 
 
 def template_path(library: str) -> Path:
-    """Return the path of this environment's template of tables for the installed version of a library."""
+    """Return the path of the template database for the installed version of a library, in this Python environment."""
     return Path(sys.prefix) / "share" / "shunter" / f"{library}-{version(library)}.db"
 
 
@@ -76,7 +76,7 @@ def keep_template(library: str, make_tables: Callable[[Path], Path]) -> None:
 
     Args:
         library: Name of the library's distribution.
-        make_tables: Makes the tables in an empty folder and returns the database.
+        make_tables: Makes the database in an empty folder and returns its path.
 
     Raises:
         OSError: The file cannot be written.
@@ -88,7 +88,7 @@ def keep_template(library: str, make_tables: Callable[[Path], Path]) -> None:
 
 
 def locked(database: Path) -> FileLock:
-    """Return the lock of the processes that make or migrate the tables of a database."""
+    """Return the file lock that a process must hold while it makes or migrates the tables of a database."""
     return FileLock(database.with_name(f"{database.name}.lock"), mode=0o600)
 
 
@@ -127,10 +127,10 @@ def fault_of(database: Path, *, most_bytes: int | None = None) -> str | None:
 
 
 def quarantine_database(database: Path, reason: str) -> Path | None:
-    """Move a damaged database that can be recreated, with its log, into the quarantine.
+    """Move a damaged database that can be recreated, with its write-ahead log, into the quarantine.
 
     Returns:
-        New path; None if a process has the database open, which must end first.
+        New path; None if the database was not moved because a process has it open.
     """
     if users_of(database):
         return None

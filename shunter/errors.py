@@ -400,7 +400,7 @@ class OutputError(StorageError):
     """The standard output cannot be written.
 
     Attributes:
-        is_pipe_closed: Whether the reader has closed the pipe, as `head` does; a shell then reports 141.
+        is_pipe_closed: Whether the reader has closed the pipe, as `head` does; a shell then reports exit status 141.
     """
 
     code = "output"

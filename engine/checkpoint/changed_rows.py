@@ -47,7 +47,7 @@ class ChangedRows(Protocol):
         ...
 
     def note(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Record the rows of a batch right before its step; return their numbers, counted through all tables."""
+        """Record the rows of a batch as changed, right before its step; return their numbers across all tables."""
         ...
 
     def before_step(self, rows: Tensor) -> None:

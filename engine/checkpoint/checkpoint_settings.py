@@ -44,7 +44,7 @@ class CheckpointSettings:
     Attributes:
         bits: Bits per number in stored tables. `auto` is 32 for tables below 1 GiB, otherwise 8. With 32 a resumed
             training run equals an uninterrupted one bit for bit.
-        rows: Which rows of the tables a checkpoint contains.
+        rows: Rule that selects the table rows of each checkpoint: all (`full`), changed rows only, or `auto`.
         generations: Number of states to keep: the newest, and earlier ones in case the newest is damaged.
         bytes_per_second: Largest write rate; None is no limit.
         copied_to: Address of `fsspec` for a remote copy; None makes no copy.
@@ -88,7 +88,8 @@ class CheckpointFigures:
             and for a running writer.
         write_seconds: Time that the writer ran during training.
         processor_seconds: CPU time of the writer, and of the work that training waited for.
-        process_seconds: CPU time of the whole process in the same period; with several processes, of the first.
+        process_seconds: CPU time of the whole process (with several, of the first), from the start of training to the
+            end of the last checkpoint.
         copied: Checkpoints copied to the remote address.
         copies_failed: Failed attempts to copy a checkpoint.
     """

@@ -25,12 +25,12 @@ def state_tensors(state_dict: Mapping[str, Any]) -> dict[str, Tensor]:
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], **changes: Any) -> None:
-    """Restore the state from the tensors of `optimizer_tensors`; tensors with other names are ignored.
+    """Restore an optimizer's state from the tensors of `optimizer_tensors`; tensors with other names are ignored.
 
     Args:
         optimizer: Optimizer of the same parameters.
         tensors: Tensors by name.
-        changes: Entries that replace those of the optimizer's state dictionary.
+        changes: Other entries of the state dictionary, such as `part`, with values to set instead of the current ones.
     """
     nested: dict[str, Any] = {}
     for key, value in tensors.items():
@@ -59,7 +59,7 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Tensor]]:
 
 
 def _nested(value: Any) -> Any:
-    """Rebuild numbers, lists and dictionaries from nested dictionaries of name parts; inverse of `_flat`."""
+    """Rebuild the optimizer state of a parameter from its tensors, nested by the parts of their names."""
     if isinstance(value, Tensor):
         return value
     if "#number" in value:

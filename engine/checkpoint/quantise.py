@@ -87,12 +87,11 @@ def _quantise(rows: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _narrowed(rows: Tensor, low: Tensor, high: Tensor, bits: int) -> tuple[Tensor, Tensor]:
-    """Search greedily for the narrower range of each row with the smallest squared error; return its low and high end.
+    """Search greedily for the narrowed range of each row with the smallest squared error; return its low and high end.
 
-    After the same number of steps the ranges of all rows are equally wide, as a share of the whole range of their row.
-    The numbers are therefore scaled to `shares` of that whole range, and each step costs the same few operations for
-    all rows. `places` are the unrounded codes of the numbers in the range that lost its rightmost step, and then in
-    the range that lost its leftmost step.
+    Each step narrows the range of every row at one end, by the same share of the row's full range. Numbers are
+    therefore scaled to `shares` of the full range once, so that one step handles all rows in a few operations.
+    `places` holds the unrounded codes of the numbers: first for a range narrowed at its right end, then at its left.
     """
     span = high - low
     shares = (rows - low[:, None]).div_(torch.where(span > 0, span, torch.ones_like(span))[:, None])
@@ -122,7 +121,7 @@ def _narrowed(rows: Tensor, low: Tensor, high: Tensor, bits: int) -> tuple[Tenso
 
 
 def _code(rows: Tensor, low: Tensor, high: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return scale and bias (bfloat16), codes (uint8) and squared error of each row, quantised within a range."""
+    """Quantise each row in the range `low` to `high`; return scale and bias (bfloat16), codes and squared error."""
     levels = (1 << bits) - 1
     bias = _rounded_down(low)
     scale = _rounded_up((high.double() - bias.double()).clamp(min=0) / levels)

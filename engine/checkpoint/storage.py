@@ -178,7 +178,7 @@ def _mapped_tables(model: nn.Module) -> set[str]:
 
 
 def is_packed(tensors: Iterable[str]) -> bool:
-    """Return True if any of the tensors, by their names, is packed."""
+    """Return True if any of these tensor names marks a packed tensor."""
     return any(PACKED_MARK in name for name in tensors)
 
 
@@ -208,7 +208,7 @@ def build_described(
     Args:
         path: Description, `model.json`.
         check: Called with the expected bytes of the weights before memory is allocated.
-        build: Builds each member, in order.
+        build: Builds one model from its architecture and features; called for each member, in order.
 
     Returns:
         The model, and the sha256 of the file of its weights.
@@ -254,7 +254,7 @@ def describing_a_model(path: Path) -> Iterator[None]:
 
 
 def _named_bytes(specs: list[ModelSpec], features: Features, alterations: list[dict[str, Any]]) -> int:
-    """Return the bytes of the weights by the description, computed without allocating any weights."""
+    """Return the number of bytes of the described weights, computed without allocating any weights."""
     if max((field.length or 0 for field in features.categorical), default=0) > LONGEST_HISTORY:
         raise ValueError(f"a field has a history of more than {LONGEST_HISTORY} ids")
     pairs = zip(specs, alterations, strict=True)

@@ -34,7 +34,7 @@ def bags_of(model: nn.Module) -> Callable[[Tensor, Tensor], tuple[Tensor, Tensor
 
 
 def weights_beside_tables(module: nn.Module, path: str = "") -> dict[str, Tensor]:
-    """Return the state dict without the tables; no table file is read."""
+    """Return the state dict of a model without its embedding tables; no table file is read."""
     if isinstance(module, EmbeddingTables):
         return {}
     if not any(isinstance(one, EmbeddingTables) for one in module.modules()):

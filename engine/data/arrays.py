@@ -105,7 +105,7 @@ def read_npz(path: Path) -> dict[str, Array]:
     Raises:
         OSError: The file cannot be read.
         ValueError: The file holds other data than arrays, or arrays that are far larger than the file.
-            zipfile.BadZipFile: The file is no `.npz` file.
+        zipfile.BadZipFile: The file is no `.npz` file.
     """
     with open_regular(path) as file, _zip_errors():
         most_bytes = max(LARGEST_EXPANSION * os.fstat(file.fileno()).st_size, LEAST_NPZ_BYTES)

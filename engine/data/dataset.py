@@ -36,7 +36,7 @@ SplitName = Literal["train", "validation", "test"]
 
 @dataclass(frozen=True, kw_only=True)
 class LabelStatistics:
-    """Balance of a label besides the main label, in one split.
+    """Counts of one split for a label other than the main label.
 
     Attributes:
         name: Name of the label's task.
@@ -51,7 +51,7 @@ class LabelStatistics:
 
 @dataclass(frozen=True, kw_only=True)
 class SplitStatistics(Record):
-    """Size and balance of one split.
+    """Counts of rows and labels of one split.
 
     Attributes:
         rows: Rows of the split; each has the main label.
@@ -116,13 +116,13 @@ class Dataset:
         time_cuts: First time of the validation part and of the test part; None if rows are not split by time.
         asked_shares: Shares of the parts that the schema requests; None if rows are not split by time.
         is_in_order_of_time: Whether the log is sorted by time; None if that is unknown.
-        unmatched_rows: Rows without a partner, by the file of each joined table.
+        unmatched_rows: Number of log rows without a matching row in a joined table, by the table's file.
         varying_columns: Kinds of the columns that differ between the files of the log, by column; `absent` is one kind.
         derived_from: Columns of raw rows from which features are derived, and which are not fields themselves.
         left_out_rows: Rows that the schema leaves out, by `where`, `min_rows`, `k_core` or `negatives`.
         where: Predicate that chose the rows; None for all rows.
-        negative_rate: Sampled negatives per positive, divided by the number of other items; None for a log with
-            negatives.
+        negative_rate: Sampled negatives per positive, divided by the number of other items; None if the log
+            itself contains negatives.
         sessions: Number of sessions, divided by time gaps; 0 if the schema divides no sessions.
         versions: Versions of tables that were read, as `--data` takes them; empty for files.
     """
@@ -186,7 +186,7 @@ class Dataset:
 
         Raises:
             FileNotFoundError: The folder holds no finished data set.
-            DataError: The description is damaged; the data set is quarantined if its checksums say so.
+            DataError: The description is damaged; if a checksum does not match, the data set is quarantined.
         """
         path = directory / DESCRIPTION
         if not path.exists():

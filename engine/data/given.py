@@ -25,7 +25,7 @@ class GivenVectors:
         is_frozen: Whether the table is not trained.
         given: Number of ids that have a vector.
         ids: Number of ids of the table without id 0, which has no vector.
-        unused: Number of vectors whose values have no id.
+        unused: Number of vectors for values that do not occur in the training part.
     """
 
     field: str
@@ -47,10 +47,10 @@ class GivenVectors:
 
 
 def save_given(folder: Path, given: GivenVectors, vectors: np.ndarray) -> None:
-    """Save the given vectors of a table.
+    """Save the pretrained vectors of a table, with their description.
 
     Args:
-        folder: `FOLDER` of the data set; created if missing.
+        folder: Subfolder `FOLDER` of the data set; created if missing.
         given: Description of the vectors.
         vectors: float32 `[rows of the table, width]`, NaN for an id without a vector.
     """

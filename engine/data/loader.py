@@ -89,7 +89,7 @@ class BatchLoader:
             yield remainder
 
     def read(self, rows: slice | np.ndarray) -> Batch:
-        """Read one batch, from rows of `rows_of_batches`; safe to call in several threads at a time."""
+        """Read the batch with the given rows, an item of `rows_of_batches`; several threads may call it at a time."""
         batch = self._arrays.read(rows)
         if self._groups is None:
             return batch
@@ -178,7 +178,7 @@ class _SplitArrays:
         return _rows_of(self.categorical, slice(0, len(self.labels)))[:, single.index(field)].copy()
 
     def read(self, rows: slice | np.ndarray, whole: slice | np.ndarray | None = None) -> Batch:
-        """Return a batch of the chosen rows; `whole` are all rows of the batch if `rows` are this process's part."""
+        """Return a batch of `rows`; if several processes share the batch, `whole` has its rows in all processes."""
         labels, shares, totals = self._learned(rows, rows if whole is None else whole)
         return make_batch(
             self.features,

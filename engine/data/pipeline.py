@@ -28,7 +28,7 @@ class PrefetchPlan:
     """Prefetch settings: number of prefetched batches and of reader threads.
 
     Attributes:
-        depth: Batches held ready.
+        depth: Number of prefetched batches.
         readers: Threads that read at the same time.
     """
 
@@ -43,7 +43,7 @@ def plan_prefetch(load_seconds: Sequence[float], compute_seconds: float) -> Pref
     ceil(l_p95 / c) + 1 prefetched batches and ceil(l / c) readers, at most `DEEPEST` and `MOST_READERS`.
 
     Args:
-        load_seconds: Seconds of recent batches, each by one reader; at least one.
+        load_seconds: Time that one reader took for each recent batch, in seconds; at least one value.
         compute_seconds: Mean time between receiving a batch and requesting the next.
     """
     compute_seconds = max(compute_seconds, 1e-9)
@@ -61,7 +61,7 @@ class ReadAhead(Generic[Key, Item]):
 
     Args:
         read: Makes an item from a key; called in several threads at a time.
-        depth: Items held ready, until times are measured.
+        depth: Number of prefetched items until times are measured.
         fixed_depth: Whether `depth` never changes, because other code depends on it.
 
     Attributes:
@@ -96,7 +96,7 @@ class ReadAhead(Generic[Key, Item]):
                     future.cancel()
 
     def follow(self, prefetcher: Prefetcher[Any]) -> None:
-        """Measure the step time of the training loop, and adapt the prefetch depth to it from now on."""
+        """Adapt the prefetch depth and the readers from now on to the step time that `prefetcher` measures."""
         self._prefetcher = prefetcher
 
     def _timed(self, key: Key) -> Item:

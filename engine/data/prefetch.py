@@ -34,11 +34,11 @@ class Prefetcher(Generic[Item]):
         wait_seconds: Time that the consumer waited for items.
         compute_seconds: Time that the consumer took between receiving an item and requesting the next.
         items_computed: Number of items counted in `compute_seconds`.
-        depth: Items held ready; may be changed at any time.
+        depth: Largest number of prefetched items; may be changed at any time.
 
     Args:
         source: Source to iterate; a generator is closed at the end.
-        depth: Items held ready.
+        depth: Largest number of prefetched items.
         prepare: Applied to each item in the background thread, for instance to start a copy to the device.
         receive: Applied to each result of `prepare` when it is handed out, in the consumer's thread.
     """
@@ -92,7 +92,7 @@ class Prefetcher(Generic[Item]):
 
     @property
     def depth(self) -> int:
-        """Items held ready."""
+        """Largest number of prefetched items."""
         return self._queue.maxsize
 
     @depth.setter

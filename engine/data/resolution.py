@@ -8,7 +8,9 @@ _MOST_ROWS = 1 << 40
 
 
 def auc_error(positives: int, negatives: int, auc: float = USUAL_AUC) -> float:
-    """Return the standard error of an AUC (Hanley and McNeil, Radiology 143, 1982); 0.5 without rows of both labels.
+    """Return the standard error of an AUC over so many positive and negative rows; 0.5 if either number is 0.
+
+    The formula is that of Hanley and McNeil, Radiology 143, 1982.
 
     The difference of two models on the same rows has a smaller error than either AUC, because chance affects both
     alike.
@@ -21,7 +23,7 @@ def auc_error(positives: int, negatives: int, auc: float = USUAL_AUC) -> float:
 
 
 def positives_needed(positives: int, rows: int) -> int:
-    """Return the number of positive rows with which a split of the same base rate could distinguish models.
+    """Return the number of positive rows that lowers the AUC's standard error to `AUC_APART`, at the same base rate.
 
     Args:
         positives: Positive rows of the split; 0 is counted as 1.

@@ -180,7 +180,7 @@ class _Fit:
         return weights
 
     def _stacked(self, fitted: np.ndarray) -> Iterator[TriedCombination]:
-        """Yield stacking candidates: a logistic regression on the members that `fitted` weights."""
+        """Yield stacking candidates: a logistic regression on the members with a nonzero weight in `fitted`."""
         used = np.flatnonzero(fitted)
         weights = np.zeros(len(fitted))
         weights[used], intercept = fit_line(self.weighed.labels, self.weighed.logits[used], self.weighed.weights)

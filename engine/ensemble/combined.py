@@ -29,7 +29,7 @@ def combined_as(selection: EnsembleSelection, models: Sequence[Model]) -> Model 
 
 
 def _combination(selection: EnsembleSelection) -> Combination | None:
-    """Return the combination, reduced to the chosen members: ranks and votes have reference values for each member."""
+    """Return the combination with the reference values (of ranks or votes) of the chosen members only."""
     found = selection.combination
     if found is None or not found.references:
         return found
@@ -42,9 +42,9 @@ class PackedResult:
 
     Attributes:
         selection: Weights of all members.
-        logits: Log odds on validation, those of packed members as they are packed, `[members, rows]`.
+        logits: Log odds on validation, `[members, rows]`; packed members predict with their packed weights.
         tensors: Packed weights of the members in the result, by their number; empty if none is packed.
-        fit: Figures of the packing.
+        fit: Size of the packed ensemble, and its quality with and without the memory limit.
     """
 
     selection: EnsembleSelection

@@ -68,7 +68,7 @@ class EnsembleSelection:
         return TriedCombination(weights=self.weights, combination=self.combination).combine(logits)
 
     def among(self, allowed: Sequence[int], members: int) -> "EnsembleSelection":
-        """Return the selection for `members` members; only `allowed` were compared, and all others have weight 0."""
+        """Convert a selection from the `allowed` members to one from all `members` members; the others get weight 0."""
         weights = np.zeros((members, *self.weights.shape[1:]))
         weights[list(allowed)] = self.weights
         combination = self.combination
@@ -141,7 +141,7 @@ class _Given:
     number: NumberLabel | None = None
 
     def weights_of(self, rows: np.ndarray) -> np.ndarray | None:
-        """Return the weights of the given rows."""
+        """Return the sample weights of the given rows; None if all rows have equal weight."""
         return None if self.row_weights is None else self.row_weights[rows]
 
     def best_single_of(self, rows: np.ndarray) -> int:

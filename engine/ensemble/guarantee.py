@@ -36,7 +36,7 @@ class Bounds:
         ne: NE of the rows.
         ne_low: Lower bound of the NE.
         ne_high: Upper bound of the NE.
-        confidence: Confidence.
+        confidence: Confidence of each bound, between 0.5 and 1.
         rows: Number of rows.
         units: Number of resampled units: rows, or users.
     """

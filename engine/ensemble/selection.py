@@ -40,14 +40,14 @@ def disagreement(logits: np.ndarray) -> np.ndarray:
 
 
 def value_of(chosen: Sequence[int], errors: np.ndarray, differing: np.ndarray, balance: float = BALANCE) -> float:
-    """Return the minimised objective, for some members with equal weights."""
+    """Return the objective of the quadratic program for the `chosen` members with equal weights; lower is better."""
     weights = np.zeros(len(errors))
     weights[list(chosen)] = 1.0 / len(chosen)
     return float(weights @ errors - balance * weights @ differing @ weights)
 
 
 def normalised(errors: np.ndarray, differing: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return errors and disagreements on one scale, the disagreements clipped."""
+    """Scale errors and disagreements to a largest value of 1, after the largest disagreements are clipped."""
     pairs = differing[np.triu_indices(len(errors), 1)]
     most = float(np.quantile(pairs, CUT)) if len(pairs) else 0.0
     return errors / max(float(errors.max()), 1e-12), np.minimum(differing, most) / max(most, 1e-12)
@@ -90,7 +90,7 @@ def select(errors: np.ndarray, differing: np.ndarray, size: int, balance: float 
 
 
 def _exchanged(subset: tuple[int, ...], errors: np.ndarray, differing: np.ndarray, balance: float) -> tuple[int, ...]:
-    """Return the subset after the best exchanges of one member for one outside, until no exchange is better."""
+    """Improve a subset: exchange one of its members for another, the best exchange first, until none improves it."""
     best = value_of(subset, errors, differing, balance)
     while True:
         others = [one for one in range(len(errors)) if one not in subset]
@@ -103,7 +103,7 @@ def _exchanged(subset: tuple[int, ...], errors: np.ndarray, differing: np.ndarra
 
 
 def enumerated(errors: np.ndarray, differing: np.ndarray, size: int, balance: float = BALANCE) -> tuple[int, ...]:
-    """Return the best subset by trying every subset: the reference of `select`, and the method for few members."""
+    """Return the best subset of `size` members by trying every subset: exact, but slow for many members."""
     subsets = combinations(range(len(errors)), min(size, len(errors)))
     return min(subsets, key=lambda one: value_of(one, errors, differing, balance))
 

@@ -146,7 +146,7 @@ class Adaptation:
         return [self._choices[position] for position in (place - 1, place + 1) if 0 <= position < len(self._choices)]
 
     def _window(self, steps: int, seconds: float = 0.0) -> Steps:
-        """Return the times of the next steps: at least this many, and at least this many seconds."""
+        """Return the seconds of each of the next steps: at least `steps` steps, and at least `seconds` in total."""
         taken: list[float] = []
         elapsed = 0.0
         while len(taken) < steps or elapsed < seconds:

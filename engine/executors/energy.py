@@ -18,7 +18,7 @@ class EnergyRecord:
 
     Args:
         path: File of the sum of earlier attempts.
-        meter: Entered meter of this attempt.
+        meter: Running energy meter of this attempt.
     """
 
     def __init__(self, path: Path, meter: "Reading") -> None:
@@ -39,9 +39,10 @@ class EnergyRecord:
 
 
 def add_readings(first: EnergyReading, second: EnergyReading) -> EnergyReading:
-    """Add two consecutive periods of work: estimated if one is estimated, unavailable if one is unavailable.
+    """Return the energy of two consecutive periods of work from the reading of each.
 
-    The watts of the second period follow those of the first; the time between the two is not counted.
+    The sum is estimated if one reading is estimated, and unavailable if one is unavailable. The power samples of the
+    second period follow those of the first; the time between the periods is not counted.
     """
     seconds = first.seconds + second.seconds
     source = _both(first.source, second.source)
@@ -75,6 +76,6 @@ def add_parallel_readings(readings: Sequence[EnergyReading]) -> EnergyReading:
 
 
 def _both(first: str, second: str) -> str:
-    """Join two descriptions; equal descriptions appear once."""
+    """Join the texts on source or uncertainty of two energy readings; equal texts appear once."""
     joint = "; then "
     return joint.join(dict.fromkeys(filter(None, (*first.split(joint), *second.split(joint)))))

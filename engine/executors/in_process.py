@@ -15,7 +15,7 @@ from shunter.model_families import PROBLEMS, problem_of
 
 
 def trainer_of(job: TrainingJob[Any, Any, Any]) -> Callable[..., TrainResult[Any, Any, Any]]:
-    """Return the function that trains a model of its kind; see `shunter.engine.executors.role.Executor.run`."""
+    """Return the function that trains a job's kind of model: click model or graph model."""
     return PROBLEMS.load_part(problem_of(job.spec.family), "trainer")
 
 

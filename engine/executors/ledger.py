@@ -36,7 +36,7 @@ class Ledger:
         self.readings[-1] = reading
 
     def close(self, reason: str) -> None:
-        """Close an attempt that ended without a final report; if it reported nothing, its energy is unknown."""
+        """Mark the energy of the running attempt as unknown, with the reason, if it ended without any report."""
         if self.readings[-1] is NOTHING_YET:
             self.readings[-1] = EnergyReading(
                 joules=None, seconds=0.0, mean_watts=None, method="unavailable", source=reason

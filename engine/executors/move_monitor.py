@@ -41,7 +41,7 @@ class MoveMonitor:
     """Periodic check for a better placement during a training run, after its first steps.
 
     Args:
-        choose: Returns the better placement, None to stay; called in the thread that receives progress.
+        choose: Returns a better placement, or None to stay, given the progress; called in the thread of the hooks.
     """
 
     def __init__(self, choose: Callable[[TrainingProgress], Any]) -> None:
@@ -55,7 +55,7 @@ class MoveMonitor:
         self._began = time.monotonic()
 
     def watching(self, hooks: Hooks) -> Hooks:
-        """Return the training's hooks with periodic checks; they raise `MoveError`."""
+        """Return a copy of `hooks` with a periodic check, which raises `MoveError` if a placement is better."""
 
         def on_step(done: int, total: int) -> None:
             self._note(done, total)

@@ -21,10 +21,10 @@ EXECUTORS = Registry(
 
 @contextmanager
 def requested_cluster(request: ClusterRequest) -> Iterator[Cluster | None]:
-    """Connect to the cluster of a request for the length of the block; None for this machine.
+    """Connect to the cluster of a request for the length of the block; yield None if the request names no cluster.
 
     Raises:
-        HardwareError: No cluster answers, or none of its nodes has the resource.
+        HardwareError: No cluster answers, or none of its nodes has the requested resource.
         MissingPackageError: Ray is not installed.
         MissingExtensionError: No installed extension can use a cluster.
     """

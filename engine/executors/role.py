@@ -129,7 +129,7 @@ class Cluster(ComputeTarget, Protocol):
     nodes_together: list[str]
 
     def profiles(self, processes: int = 1) -> list[HardwareProfile]:
-        """Return the profiles of all accelerators, with collectives between nodes for several processes."""
+        """Return the profiles of all accelerators; for several processes, with collective operations between nodes."""
         ...
 
     def measure(self, dataset: Dataset, spec: Any, placement: Placement, steps: int) -> Measurement | None:

@@ -83,7 +83,7 @@ class SubprocessExecutor(Executor):
             raise
 
     def _with_task(self, task: Task) -> "_Process":
-        """Return a process that took the task; one that has ended while it was idle is replaced."""
+        """Send a task to the worker process, or to a new one if it ended while it was idle; return the process."""
         process = self._started()
         try:
             process.take(task)
@@ -143,7 +143,7 @@ class _Process:
         self._send(task)
 
     def train(self, task: Task, hooks: Hooks, on_energy: Callable[[EnergyReading], None]) -> Done:
-        """Run the training whose task was taken, call the hooks in this process, and return the result."""
+        """Follow the training of a task sent by `take`: call the hooks in this process, and return the result."""
         training = RemoteTraining(self, hooks, on_energy=on_energy)
         saves = task.checkpointing is not None
         try:

@@ -86,7 +86,7 @@ class Worker:
             self._send(Progress(done, total))
 
         def on_epoch(report: EpochReport) -> None:
-            """Report the epoch and wait for the order of the other side, which may end the training."""
+            """Report the epoch, and wait for the parent process's order to continue or to end the training."""
             self._send(EpochEnded(report))
             if isinstance(self._answers.get(), Stop):
                 raise KeyboardInterrupt

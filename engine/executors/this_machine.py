@@ -16,7 +16,7 @@ class ThisMachine:
     """Compute target of this machine; a `shunter.engine.executors.role.ComputeTarget`.
 
     Args:
-        group_of: Returns the executor of a placement in several processes; None takes that of `EXECUTORS`.
+        group_of: Makes the executor of a placement with several processes; None: the one registered in `EXECUTORS`.
     """
 
     def __init__(self, group_of: Callable[[Placement], Executor] | None = None) -> None:
@@ -31,7 +31,7 @@ class ThisMachine:
         return group_of(placement)
 
     def executors(self, placement: Placement, count: int) -> list[Executor]:
-        """Return one executor of this process (or its group) for a `count` of 1, else `count` separate processes.
+        """Return `count` executors in separate processes; one executor in this process (or a process group) for 1.
 
         On a CPU the processes share the cores, each with at most the placement's threads; GPUs are not shared.
 

@@ -65,7 +65,7 @@ def _numbered(groups: Tensor) -> Tensor:
 
 
 def _places(group: Tensor, counts: Tensor) -> Tensor:
-    """Return how many rows of its group with true `counts` precede each row, int64 `[rows]`."""
+    """Return for each row the number of earlier rows of its group for which `counts` is True, int64 `[rows]`."""
     order = torch.argsort(group, stable=True)
     running = counts[order].long().cumsum(0) - counts[order].long()
     sizes = torch.bincount(group, minlength=1)

@@ -62,9 +62,10 @@ def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
     exception at any point of the main thread. Within a training step the exception would leave half-updated weights,
     which must not be saved. The training therefore runs in a second thread. The main thread waits for this thread,
     receives the signals, and turns an exception into a request to stop. A second signal does not wait for the step.
+    The OpenMP threads of the main thread are ended first, so that the training's OpenMP threads have the cores.
 
-    Outside the main thread, where Python delivers no signals, the training function is called directly. The OpenMP
-    threads of the main thread end first, so that the cores are free for the OpenMP threads of the training.
+    Called outside the main thread, where Python delivers no signals, the decorated function trains in its caller's
+    thread.
 
     Args:
         training: Function that uses `deferred_interrupt`.

@@ -13,7 +13,7 @@ from shunter.models.recommender import LabelLosses
 
 
 def load_loss(text: str) -> LabelLosses | None:
-    """Return the loss of each label by its name and parameter, such as `focal:2`; None is the log loss.
+    """Return the loss function with a name and a parameter, such as `focal:2`; None for the log loss.
 
     Raises:
         UnknownNameError: No loss has this name.

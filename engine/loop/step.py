@@ -103,7 +103,7 @@ def prefetch(source: Iterable[Batch], execution: Execution) -> Prefetcher[Batch]
 
 
 def admitted_batches(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
-    """Yield each training batch after the model's tables have loaded its rows into their cache.
+    """Yield each training batch once its embedding rows are in the cache of the model's tables.
 
     `prefetch` iterates over this generator in the background.
 
@@ -122,7 +122,7 @@ def admitted_batches(batches: Iterator[Batch], model: Model) -> Iterator[Batch]:
 
 @contextmanager
 def trained(model: Model) -> Iterator[None]:
-    """Return the context in which batches of `admitted_batches` are trained; leave it before closing their reader."""
+    """Return the context for training on `admitted_batches`; leave it before the reader of the batches is closed."""
     try:
         yield
     finally:

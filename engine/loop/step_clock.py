@@ -37,7 +37,7 @@ class StepClock(ABC):
 
     @abstractmethod
     def step(self) -> AbstractContextManager[None]:
-        """Return a context around a step whose batch is present; a step that raises an exception is not counted."""
+        """Return a context that times one step, entered when its batch is ready; a step that raises is not counted."""
 
     @abstractmethod
     def finished(self, *, wait: bool = False) -> Iterator[StepSeconds]:
@@ -65,7 +65,7 @@ class HostClock(StepClock):
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Return a context around a step whose batch is present; a step that raises an exception is not counted."""
+        """Return a context that times one step, entered when its batch is ready; a step that raises is not counted."""
         started = time.perf_counter()
         yield
         seconds, waited = time.perf_counter() - started, self._waited()
@@ -100,7 +100,7 @@ class DeviceClock(StepClock):
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Return a context around a step whose batch is present; a step that raises an exception is not counted."""
+        """Return a context that times one step, entered when its batch is ready; a step that raises is not counted."""
         before, started = self._last, self._mark()
         yield
         self._last = self._mark()

@@ -9,7 +9,7 @@ Source = Literal["measured", "counted", "simulated"]
 
 
 class GainFigure(Frozen):
-    """Figure without a pass and with it.
+    """Value of one figure without and with an optimisation pass.
 
     Attributes:
         name: Name of the figure with its unit, such as `batch_milliseconds`.

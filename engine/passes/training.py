@@ -42,7 +42,7 @@ class TrainingPass:
 
 
 def times_of(before: TrainingSubject, after: TrainingSubject) -> tuple[StepTiming, StepTiming]:
-    """Time steps of both subjects alternately, twice each; return the faster measurement of each."""
+    """Time training steps without and with a pass in turn, twice each; return the faster measurement of each."""
     found: list[list[StepTiming]] = [[], []]
     for _ in range(2):
         for timings, subject in zip(found, (before, after), strict=True):

@@ -35,7 +35,7 @@ def try_pass(one: Pass[Subject], tried: Tried[Subject]) -> tuple[Subject, PassRe
 
 
 def try_in_turn(passes: Sequence[Pass[Subject]], tried: Tried[Subject]) -> tuple[Subject, tuple[PassRecord, ...]]:
-    """Apply optimisation passes one after the other, each to the result of the previous one."""
+    """Try optimisation passes in turn, each on the result of the previous one; return the last result and records."""
     records: list[PassRecord] = []
     subject = tried.subject
     for one in passes:

@@ -156,7 +156,7 @@ def measure(
     Args:
         accelerator: Device of this machine.
         host: Fingerprint of the machine.
-        seconds_each: Length of each single measurement in seconds; measurements of the curves are shorter.
+        seconds_each: Length of each single measurement in seconds; those of table and step costs are shorter.
         training_costs: Whether to measure tables and steps too.
 
     Raises:
@@ -173,7 +173,7 @@ def with_training_costs(profile: HardwareProfile, seconds_each: float = SECONDS_
 
     Args:
         profile: Profile of a device of this machine, with measured rates.
-        seconds_each: Length of each single measurement of the rates, in seconds; these measurements are shorter.
+        seconds_each: Seconds of a single measurement of arithmetic or memory; tables take a tenth of it, steps a fifth.
     """
     import torch
 

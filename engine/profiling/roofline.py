@@ -64,7 +64,7 @@ def place_layers(
 
 
 def _by_layer(layers: Sequence[LayerCount]) -> list[list[LayerCount]]:
-    """Return the matrix products of each layer and direction, in their order."""
+    """Group the matrix products by layer and phase (such as forward), in their order."""
     groups: dict[tuple[str, str], list[LayerCount]] = {}
     for layer in layers:
         if layer.kind == "matmul":

@@ -122,11 +122,11 @@ class AllScores(Search):
 
 
 def highest(scores: Tensor, most: int) -> Best:
-    """Return the highest scores of each row, on ties the first; scores of minus infinity are excluded.
+    """Return the items with the highest scores of each user, on ties the first; minus infinity excludes an item.
 
     Args:
         scores: Scores, `[users, items]`.
-        most: Number of scores for each row.
+        most: Number of items for each user.
     """
     width = scores.shape[1]
     count = min(most, width)

@@ -93,7 +93,7 @@ def break_down(
         chosen: Pairs of users and chosen items.
         seen: Items that each user has seen already.
         name: Name of the data part for error messages.
-        repeats: Whether chosen pairs count even if they are in `seen`.
+        repeats: Whether chosen pairs that are in `seen` count (`keep`) or not (`drop`).
 
     Raises:
         DataError: No user has a chosen item to find.
@@ -151,7 +151,7 @@ def quarters_of_users(history: np.ndarray) -> np.ndarray:
 def _parts(
     ranker: Ranker, chosen: Interactions, seen: Interactions, information: np.ndarray, groups: np.ndarray
 ) -> Iterator[tuple[np.ndarray, ...]]:
-    """Yield the metrics of each batch of users, in the order of arrays in which `break_down` concatenates them."""
+    """Yield for each batch of users the arrays of its metrics, which `break_down` joins by their positions."""
     users, starts = np.unique(chosen.users, return_index=True)
     ends = np.append(starts[1:], len(chosen))
     for start in range(0, len(users), USERS_AT_ONCE):

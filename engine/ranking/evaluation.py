@@ -134,7 +134,7 @@ def evaluate_users(
         chosen: Pairs of users and chosen items.
         seen: Items that each user has seen already.
         name: Name of the data part for error messages.
-        repeats: Whether chosen pairs count even if they are in `seen`; see the module docstring.
+        repeats: Whether chosen pairs that are in `seen` count (`keep`) or not (`drop`).
 
     Raises:
         DataError: No user has a chosen item to find.
@@ -154,12 +154,12 @@ def evaluate_users(
 def evaluated_pairs(
     chosen: Interactions, seen: Interactions, repeats: Repeats, *, name: str
 ) -> tuple[Interactions, Interactions, EvaluatedRows]:
-    """Return the pairs to find, the pairs that are not ranked, and the counts of evaluated and excluded rows.
+    """Return the pairs to find, the pairs to leave out of rankings, and the counts of evaluated and excluded rows.
 
     Args:
         chosen: Pairs of the evaluated part.
         seen: Pairs of the earlier parts.
-        repeats: Whether chosen pairs count even if they are in `seen`; see the module docstring.
+        repeats: Whether chosen pairs that are in `seen` count (`keep`) or not (`drop`).
         name: Name of the data part for error messages.
 
     Raises:
@@ -264,7 +264,7 @@ def _first_items_of_some(ranker: ScoresItems, users: np.ndarray, seen: Interacti
 
 
 def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Return the largest values of each row; equal values in order of position, which `topk` does not guarantee."""
+    """Return the `count` highest scores of each row, and their items; unlike `topk`, the first item first on ties."""
     values, items = scores.topk(min(count + 1, scores.shape[1]))
     is_cut = (values[:, count:] == values[:, count - 1 : count]).any(1)  # not all items with the last value fit
     values, items = values[:, :count], items[:, :count]
@@ -276,9 +276,9 @@ def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _put_first_of_last(scores: Tensor, values: Tensor, items: Tensor, rows: Tensor) -> None:
-    """Replace the items with the last value of the given rows, in place, by the first positions that have this value.
+    """Among items that tie with the lowest selected score, select those with the smallest ids, in place.
 
-    The last value is mostly the score of the many items without a weight, so few positions need to be searched.
+    That score is mostly the common score of all items without a weight, so few positions need to be searched.
     """
     for width in (FIRST_WIDTH, scores.shape[1]):
         last = values[rows, -1:]

@@ -17,7 +17,7 @@ class Fusion:
 
     Attributes:
         members: Names of the models, the best first.
-        by: Quantity that is summed over the models.
+        by: Quantity that is summed over the models: z-scores or reciprocal ranks.
         validation: Validation quality of the combined ranking.
         gain: Mean over users of the gain over the best single model, in the selection metric.
         low: Lower bound of the 95 % confidence interval of the gain; above 0.
@@ -49,7 +49,7 @@ def choose_fusion(
         seen: Items that each user has seen already.
         most: Largest number of members.
         select_by: Metric by which rankings are compared.
-        repeats: Whether chosen pairs count even if they are in `seen`.
+        repeats: Whether chosen pairs that are in `seen` count (`keep`) or not (`drop`).
 
     Returns:
         The best fusion; None if it does not beat the best single model with 95 % confidence.

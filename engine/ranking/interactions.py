@@ -228,7 +228,7 @@ def _attributes(dataset: Dataset, user: str, item: str) -> Iterator[Attribute]:
 
 
 def _surplus(of_row: np.ndarray, rows: np.ndarray, ids: np.ndarray, pairs: int) -> float:
-    """Return by how much, relatively, the values of all rows exceed those of each node's first row; 0 for a property.
+    """Return how much a field varies within a node, relative to its values in the node's first row; 0 for a property.
 
     Args:
         of_row: User or item (node) of each row, `[rows]`.

@@ -259,8 +259,8 @@ def recall_of(found: Best, exact: np.ndarray, most: int) -> float:
     """Return recall@k, the mean over users; items that tie with the last exact item count as found.
 
     Args:
-        found: Found items, the best first.
-        exact: Scores of the exact best items, descending, `[users, at least most]`.
+        found: Items that the index found, with their scores, the best first.
+        exact: Scores of the best items by exact search, descending, `[users, at least most]`.
         most: Number of items, k.
     """
     wanted = (exact[:, :most] > -np.inf).sum(1)

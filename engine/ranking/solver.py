@@ -103,7 +103,7 @@ class _Passes:
 
     @property
     def without_gain(self) -> int:
-        """Number of passes since the last clear improvement."""
+        """Number of passes since the last relative gain of at least `LEAST_GAIN`."""
         return self._history[-1].epoch - self._gained_at
 
     def result(self, reason: StopReason, memory_bytes: int) -> SolvedResult:

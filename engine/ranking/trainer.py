@@ -47,7 +47,7 @@ class RankingData:
         validation: Validation pairs, for early stopping.
         fingerprint: Fingerprint of the data, by which checkpoints of other data are recognised.
         learns_validation: Whether the model trains on the validation part too, which then cannot evaluate models.
-        repeats: Whether validation pairs count even if the training part contains them.
+        repeats: Whether validation pairs that the training part contains count (`keep`) or not (`drop`).
     """
 
     graph: Graph

@@ -11,7 +11,7 @@ TOLERATED_RMSE_RATIO = 1.01
 
 
 class CompressRequest(Request, frozen=True):
-    """Request to compress a registered model within a stated loss of quality."""
+    """Request to compress a registered model, with limits on its quality and size."""
 
     model: str = Field(
         default="",

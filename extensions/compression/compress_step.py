@@ -58,7 +58,7 @@ class Opened:
 
 
 def check_scorer(title: str, scorer: Scorer | RankingScorer, dataset: Dataset) -> Opened:
-    """Check that a model can be compressed.
+    """Check that a model can be compressed, and return it with its scorer and data set.
 
     Raises:
         RequestError: The model ranks items, is already compressed, or reads other features than
@@ -82,7 +82,8 @@ def quality_limit(opened: Opened, request: CompressRequest, own: Metrics) -> Qua
     """Return the limit on the quality of a compressed model, from the request or the quality of the original.
 
     Raises:
-        RequestError: The limit is for the other kind of labels, or the original itself does not keep it.
+        RequestError: The limit does not suit the labels (an AUC for numbers, an RMSE for clicks), or the original
+            itself does not keep it.
     """
     if opened.dataset.features.number is None:
         other, option, bound = request.max_rmse, "--min-auc", request.min_auc

@@ -17,7 +17,7 @@ _NUMBERED = re.compile(r"(?P<name>[^/:@]+)/(?P<version>\d+)")
 
 
 def version_of_title(title: str) -> Version:
-    """Return the version of an opened model.
+    """Return the registered version that the title of an opened model names.
 
     Args:
         title: Title of a `shunter.tracking.registry.named.NamedModel`.

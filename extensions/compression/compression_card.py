@@ -46,7 +46,7 @@ class CompressionCard:
 
 
 def comparison(records: Sequence[PassRecord]) -> list[tuple[str, ...]]:
-    """Return a row for the original model, and one for each compression."""
+    """Return the rows of the card's table: the original model, then each compression."""
     known = [record for record in records if record.figures]
     rows: list[tuple[str, ...]] = []
     if known:

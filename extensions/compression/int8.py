@@ -19,7 +19,7 @@ SMALLEST = 1e-30  # divisor of a row of zeros
 
 
 class Int8Linear(CompressedLinear):
-    """Linear layer of integers.
+    """Linear layer with 8-bit integer weights and 7-bit integer inputs.
 
     Args:
         inputs: Width of the input.

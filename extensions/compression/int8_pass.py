@@ -23,7 +23,7 @@ class Int8Layers(SmallerModel):
     name = "int8"
 
     def apply(self, subject: CompressionSubject) -> CompressionSubject:
-        """Convert each layer to 8 bits if that is faster; all layers if the bytes are limited.
+        """Convert each hidden layer to 8 bits if that is faster; all hidden layers if the size is limited.
 
         Raises:
             InfeasibleError: No layer is faster.

@@ -39,7 +39,7 @@ class PackedEnsemble:
 
     Attributes:
         selection: Ensemble selection with the weights of all members.
-        logits: Log odds on validation, of packed members with their packed weights, `[members, rows]`.
+        logits: Log odds on validation, `[members, rows]`; packed members predict with their packed weights.
         packed: Packed members by index.
     """
 
@@ -224,7 +224,7 @@ IDS_AT_ONCE = 1 << 22
 
 
 def row_uses(dataset: Dataset, spec: ModelSpec) -> list[np.ndarray]:
-    """Return the lookups of each row in one pass over the training part, int64 `[rows]` for each table.
+    """Return the number of lookups of each table row in one pass over the training part, int64 `[rows]` for each table.
 
     Args:
         dataset: Data set.
