@@ -1,4 +1,4 @@
-"""Training of a job in Shunter's own format: its request fixes some settings, the others are defaults."""
+"""Training of a job in Shunter's own format: its request fixes some settings, all others have their defaults."""
 
 import hashlib
 from dataclasses import replace

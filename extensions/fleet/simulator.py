@@ -29,7 +29,7 @@ class Uplinks:
         self._changed: dict[str, JobState] = {}
 
     def cross(self, state: JobState, placement: Placement, sign: int) -> None:
-        """Add a job to the network uplinks that it uses (1), or remove it (-1)."""
+        """Add a job to the network uplinks that its placement uses (`sign` 1), or remove it from them (`sign` -1)."""
         links = self._links(placement)
         for link in links:
             jobs = self._jobs[link]

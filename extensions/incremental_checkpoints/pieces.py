@@ -123,7 +123,7 @@ def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
 
     Args:
         piece: Piece to store.
-        bits: Bits of a number; 32 is full precision. A piece that is already quantised stays unchanged.
+        bits: Bits per stored number; 32 is full precision. A piece that is already quantised stays unchanged.
         number: Number that distinguishes pieces of the same block.
     """
     kept_bits = piece.stored_bits or piece.own_bits or bits

@@ -160,7 +160,7 @@ def store_result(store: str, location: str, name: str, write: Callable[[Path], N
 
 
 def write_batches(path: Path, reader: Any) -> None:
-    """Write the batches of an Arrow stream to a Parquet file with row groups of a usual size."""
+    """Write the batches of an Arrow stream to a Parquet file, joined into row groups of at least `_GROUP_ROWS` rows."""
     stream = pa.RecordBatchReader.from_stream(reader)
     with pa_parquet.ParquetWriter(path, stream.schema) as writer:
         waiting: list[pa.RecordBatch] = []

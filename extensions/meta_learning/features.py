@@ -55,7 +55,7 @@ def _learnable(dataset: Dataset, train: Sample, validation: Sample) -> MetaFeatu
 
 
 def _sizes(dataset: Dataset) -> MetaFeatures:
-    """Return the amounts of data, from the statistics of ingestion."""
+    """Return the numbers of rows, fields and table rows, and the share of missing values, as ingestion counted them."""
     categorical = dataset.features.categorical
     table_rows = np.array([field.rows for field in categorical if field.table is None], dtype=np.float64)
     train = dataset.splits["train"]

@@ -137,7 +137,7 @@ class ArchitectureSpace(Frozen):
         factors: others can save little, and too many factors are hard to learn.
 
         Args:
-            dataset: The data.
+            dataset: Data set, which determines the widest layers and the tables with factors.
             task_weights: Weights of the losses of several tasks.
             least_table_share: Smallest share of all rows for which a table has factors; 0 searches every table.
             hyperparameters: Hyperparameters of all architectures; None for the defaults.

@@ -27,7 +27,7 @@ def applied(program: Program, rule: Rule, site: Sequence[int]) -> Program:
     Args:
         program: Program, not changed.
         rule: Rule to apply.
-        site: Indices of the nodes.
+        site: Indices, in `Program.nodes`, of the nodes that the rule changes.
 
     Raises:
         ValueError: The rule does not fit at this site.

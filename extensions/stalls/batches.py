@@ -47,7 +47,7 @@ class StallBatches:
             yield from map(loader.read, self._full(loader.rows_of_batches(epoch=epoch)))
 
     def resident(self, number: int, device: torch.device) -> list[Batch]:
-        """Return the first batches, on the device."""
+        """Return the first `number` batches, copied to the device."""
         return [batch.to(device) for batch in islice(self.read(), number)]
 
     def drop_files(self) -> str | None:

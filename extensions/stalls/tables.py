@@ -46,7 +46,7 @@ def stall_table(report: StallReport) -> TextTable:
 
 
 def useful_table(useful: UsefulShare) -> TextTable:
-    """Return the share of useful multiplications by layer, and the speed-up of an accelerator that skips the others."""
+    """Return the share of useful multiplications by layer, and the speed-up of an accelerator that skips all others."""
     title = f"Multiplications of {useful.model} that count, after {useful.steps} steps"
     caption = f"x: simulated speed-up of the backward pass on {LANES} lanes that skip zeros"
     return TextTable(USEFUL_COLUMNS, useful.rows(), title, caption)

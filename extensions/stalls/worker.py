@@ -42,7 +42,7 @@ def main(folder: Path, report: Report) -> None:
 def measure(
     plan: StallPlan, wire: Wire | None, report: Report, now: Callable[[], float] = time.perf_counter
 ) -> StallMeasurements:
-    """Make all measurement runs, round after round, so that changes of the machine's load affect all alike.
+    """Make all measurement runs, round after round, so that changes of the machine's load affect all runs equally.
 
     Args:
         plan: Plan of the measurements.

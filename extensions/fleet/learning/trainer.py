@@ -57,7 +57,7 @@ class Plan:
     Attributes:
         rounds: Number of updates of the networks.
         traces: Number of traces per round.
-        rollouts: Number of rollouts per trace, which are each other's baseline.
+        rollouts: Number of rollouts per trace; the mean of the other rollouts is the baseline of each.
         cycles: Number of cycles of the learning rate, and of snapshots.
         exploring_rounds: Number of first rounds with uniformly sampled choices, to train the critic.
         hidden: Width of the layers.

@@ -34,7 +34,7 @@ class LiveBoard(Board):
     def fill(
         self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, need: Need = ANYWHERE
     ) -> Placement | None:
-        """Return a free placement (see `Board.fill`); one process gets the smallest sufficient room."""
+        """Return a free placement (see `Board.fill`); one process goes to the fullest machine on which it fits."""
         if need.part is not None:
             return super().fill(accelerators, machines, is_sorted=is_sorted, need=need)
         order = machines if is_sorted else sorted(machines, key=lambda i: (self.free[i], i))
@@ -94,11 +94,11 @@ class MachineRegistry:
         return came, went
 
     def doubt(self, machine: str, until: float) -> None:
-        """Give no jobs to a machine for a while, because Ray detects only later that a machine has died."""
+        """Give no new jobs to a machine until a time, because Ray detects the failure of a machine only later."""
         self._doubted[machine] = until
 
     def trust_again(self, now: float) -> bool:
-        """Clear doubts that have expired; return True if there were any."""
+        """Give jobs again to machines whose `doubt` has expired; return True if there were any."""
         over = [name for name, until in self._doubted.items() if until <= now]
         for name in over:
             del self._doubted[name]
@@ -108,7 +108,7 @@ class MachineRegistry:
         """Record how much of a machine other users occupy, given our own usage; return True if that has changed.
 
         Args:
-            machine: The machine.
+            machine: Name of the machine.
             ours: Number of the machine's accelerators that our jobs hold.
             our_memory_gib: Memory that our jobs hold on the machine's server, including its other machines.
         """

@@ -347,7 +347,7 @@ class Driver:
         return min(max(min(moments, default=inf) - self.now, 0.0), LOOK_SECONDS)
 
     def _check_stuck(self) -> None:
-        """Raise if machines are gone and none of the others can run a waiting job."""
+        """Raise if, for `STUCK_SECONDS`, all jobs that are left wait for machines that are not up."""
         waiting = [one for one in self.jobs.values() if one.status is Status.WAITING]
         fits = self._ground.cluster if waiting else None
         unfit = [one for one in waiting if fits and not self._ground.has_room(one.state.job, fits)]

@@ -12,7 +12,7 @@ ROUND_SECONDS = 60.0
 
 
 class Pollux:
-    """Policy that gives each job its smallest number of accelerators, the oldest first, then distributes the others.
+    """Policy that gives each job its smallest number of accelerators, the oldest first, then distributes the rest.
 
     Each step enlarges the job that raises the harmonic mean of all speed-ups most.
     """

@@ -87,7 +87,7 @@ def run_jobs(
 
     Args:
         request: Cluster and policy.
-        jobs: The jobs.
+        jobs: Jobs to train, with their data sets.
         state: State folder of the fleet, locked.
         record: Record of an earlier driver, or a new one.
         say: Called with progress messages.

@@ -48,12 +48,12 @@ def evaluate_and_register(job: FleetJob, trained: TrainedModel, directory: Path)
     """Evaluate a trained model once on the test part, and register it under the name in its request.
 
     Args:
-        job: The job.
+        job: Job whose request names the registered model.
         trained: Result of the training.
         directory: Folder of the final model.
 
     Returns:
-        Its metrics, by the names in MLflow.
+        Metrics of the model, by their names in MLflow.
 
     Raises:
         TrackingError: The tracking store fails.
@@ -390,7 +390,7 @@ def placement_on(node: ClusterNode, accelerators: int, batch_size: int, *, on_gp
     """Return a placement on a node: CPU cores with one thread each, or one GPU with its share of the cores.
 
     Args:
-        node: The node.
+        node: Node of the Ray cluster.
         accelerators: Number of CPU cores; without effect on a GPU.
         batch_size: Samples of a step.
         on_gpu: Whether the placement is on a GPU.

@@ -28,7 +28,7 @@ def rows(path: Path, fields: Mapping[str, Reader], delimiter: str = ",") -> Iter
     """Yield the rows of a file with a header.
 
     Args:
-        path: The file.
+        path: CSV or other delimited text file with a header.
         fields: Parser of each required field; raises ValueError with a description of the expected value.
         delimiter: Delimiter of the fields.
 

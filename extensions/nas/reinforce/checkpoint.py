@@ -112,7 +112,7 @@ def restore_optimizer(optimizer: Optimizer, prefix: str, tensors: Mapping[str, T
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """Return the tensors whose names have a prefix, without the prefix."""
+    """Return the tensors whose names begin with a prefix, by the rest of their names."""
     return {
         name.removeprefix(f"{prefix}."): tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}.")
     }

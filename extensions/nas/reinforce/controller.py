@@ -99,7 +99,7 @@ class Controller:
             self._learn(self._learner)
 
     def _ready(self) -> Learner:
-        """Return the learner, created on first use, when the search has reported its earlier trials."""
+        """Return the learner; create it at the first call, which follows the reports of the search's earlier trials."""
         if self._learner is None:
             self._learner = self._restored() or self._begun()
             for action, _ in self._told[self._learnt :]:

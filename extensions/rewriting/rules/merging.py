@@ -62,7 +62,7 @@ class MergeLinears(Rule):
 
 
 class MergeMixes(Rule):
-    """Rule that merges maps over the same vectors into one product with a taller matrix."""
+    """Rule that merges linear maps over the same vectors into one product with a taller matrix."""
 
     name, number = "merge_mixes", "R2"
 
