@@ -346,7 +346,7 @@ class Sequence(MultiValued):
 class Join(Frozen):
     """Table of users, items or the like, whose columns are added to the rows with the same key.
 
-    A row without a partner has no values in these columns. Of several rows of the table with one key, the first counts.
+    A row whose key the table lacks has no values in these columns. If table rows share a key, the first one is joined.
     """
 
     file: str = Field(

@@ -87,7 +87,7 @@ def left_out_rows(left_out: int, rows: int) -> Iterator[Finding]:
 
 
 def drawn_negatives(rows: int, rate: float) -> Finding:
-    """Return the finding that negatives are sampled."""
+    """Return the finding that reports the number and the rate of the sampled negatives."""
     share = f"{rows:,} negatives, {rate:.3g} of all"
     return Finding(
         "negatives",
@@ -97,7 +97,7 @@ def drawn_negatives(rows: int, rate: float) -> Finding:
 
 
 def counted_sessions(sessions: int, rows: int) -> Finding:
-    """Return the finding that sessions are divided by gaps."""
+    """Return the finding that reports the number of sessions and their mean length in rows."""
     words = f"{sessions:,} sessions of {rows:,} rows ({rows / max(sessions, 1):.1f} each) are divided by gaps in time."
     return Finding("sessions", None, words)
 
@@ -222,7 +222,7 @@ def _rate_drift(sample: LogSample) -> Iterator[Finding]:
 
 
 def _too_few_positives(positives: int, rows: int) -> Iterator[Finding]:
-    """Yield a finding if a class is empty, or if the noise of the test AUC exceeds usual differences of models."""
+    """Yield a finding if a class is empty, or if the standard error of the test AUC exceeds `AUC_APART`."""
     error = auc_error(positives, rows - positives)
     if positives in (0, rows):
         label = int(positives > 0)
@@ -277,7 +277,7 @@ def _repeated(sample: LogSample) -> Iterator[Finding]:
 
 
 def merged_writings(name: str, texts: Sequence[str]) -> Finding:
-    """Return the finding that different texts of a column are read as one value."""
+    """Return the finding that names different texts of a column which are read as one value."""
     return Finding(
         "writing",
         name,

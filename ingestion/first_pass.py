@@ -110,7 +110,7 @@ def survey(
 def _survey_here(
     surveyor: Surveyor, quarantine: Quarantine, spill: Spill, histories: Histories, watch: ProgressReporter
 ) -> Survey:
-    """Survey chunk by chunk in threads."""
+    """Survey the log chunk by chunk in threads of this process, and write the rows to `spill` and `histories`."""
     found = nothing_found(surveyor.source.schema)
     source, budget, lines = surveyor.source, Budget.of_settings(), LineCount()
 
@@ -135,7 +135,7 @@ def _survey_here(
 
 
 def _survey_by(crew: Crew, surveyor: Surveyor, quarantine: Quarantine, spill: Spill, watch: ProgressReporter) -> Survey:
-    """Survey unit by unit with a crew."""
+    """Survey the log unit by unit with a crew, whose workers spill the rows."""
     found = nothing_found(surveyor.source.schema)
     source, budget, lines = surveyor.source, Budget.of_settings(), LineCount()
     ask = on_crew(crew, surveyor.itself, survey_unit)

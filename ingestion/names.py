@@ -23,7 +23,7 @@ Names = dict[int, str]
 
 
 def value_names(source: Source, encoder: Encoder, wanted: Mapping[str, Collection[int]]) -> dict[str, Names]:
-    """Return the names of ids, as far as the first rows of the log hold the values.
+    """Return the names of ids; an id whose value is absent from the first rows of the log has none.
 
     Args:
         source: The log.
@@ -31,7 +31,7 @@ def value_names(source: Source, encoder: Encoder, wanted: Mapping[str, Collectio
         wanted: Ids by field. Id 0 stands for all missing, rare and unknown values and has no name.
 
     Returns:
-        Names by field and id. Ids of hashed fields are shared by several values and have no name.
+        Names by field and id. Ids of crosses, and ids that several values share (hashed or learned), have no name.
     """
     cut = {field.name: field.ids.names() for field in encoder.categorical if isinstance(field.ids, BucketIds)}
     buckets = {name: {id_: cut[name][id_] for id_ in set(ids) - {0}} for name, ids in wanted.items() if name in cut}

@@ -85,7 +85,7 @@ def with_negatives(source: Source) -> Source:
 
 
 def tables_of(source: Source) -> tuple[TableSource, ...]:
-    """Return the tables of a source whose schema counts values or draws negatives."""
+    """Return the `TableSource` parts of a source: its days, its splits, or the source itself."""
     if isinstance(source, DaysSource):
         tables = tuple(day.source for day in source.days)
     elif isinstance(source, PartsSource):

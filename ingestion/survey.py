@@ -224,7 +224,7 @@ class Survey:
     def sharing_field(
         self, column: Sequence, fitted: list[tuple[CategoricalField, FieldStatistics]], empty: int
     ) -> tuple[CategoricalField, FieldStatistics]:
-        """Return a sequence with the ids, the cardinality and the access curve of its items' field.
+        """Return the field and the statistics of a sequence, with ids and access curve of the field of its items.
 
         Args:
             column: The sequence.

@@ -23,7 +23,7 @@ class TableIds:
             numbers into ranges.
         rows: Rows of the table, including the row of the missing value.
         map_bytes: Size of the stored map in bytes.
-        words: Number of rows by kind as text, for a learned map only.
+        words: For a learned map, how many rows are of one value, of similar values and of rare values; else empty.
     """
 
     field: str
@@ -42,7 +42,7 @@ def table_ids(dataset: Dataset) -> list[TableIds]:
 
 
 def learned_words(dataset: Dataset) -> list[tuple[str, str]]:
-    """Return the fields with a learned map, each with a sentence on the size of the map."""
+    """Return (field, sentence on the size of the map) for each field with a learned map."""
     values = {field.name: field.cardinality for field in dataset.fields}
     return [
         (

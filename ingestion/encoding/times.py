@@ -36,7 +36,7 @@ _FORMS = (
 
 @dataclass(frozen=True)
 class TimesSeen:
-    """Observed formats of a column: the number of values and the first value of each kind."""
+    """Notations of times seen in a column (units of numbers, orders of dates): number of values and first value."""
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: dict[str, str] = field(default_factory=dict)
@@ -115,7 +115,7 @@ _DATE_KINDS = {"date", "either", DAY_FIRST, MONTH_FIRST}
 
 @dataclass(frozen=True)
 class _Parsed:
-    """Values of a column by kind, each float64 [rows] with NaN for values of other kinds."""
+    """Values of a column as read by each notation, float64 [rows], with NaN where the notation does not apply."""
 
     numbers: Moments
     dates: Moments
@@ -150,7 +150,7 @@ def moments(series: pl.Series, reading: TimeReading) -> Moments:
 
 
 def see(series: pl.Series) -> TimesSeen:
-    """Return the observed formats of a column; empty for a column of a temporal type."""
+    """Return the notations of the times in a column; empty for a column of a temporal type."""
     if series.dtype.is_temporal():
         return TimesSeen()
     parsed = _parse(series)
@@ -169,7 +169,7 @@ def see(series: pl.Series) -> TimesSeen:
 
 
 def see_all(parts: list[TimesSeen]) -> TimesSeen:
-    """Return the combined observations of the parts of a column."""
+    """Return the sum of the notations seen in the parts of a column."""
     return reduce(operator.add, parts, TimesSeen())
 
 

@@ -144,7 +144,7 @@ def parse_text(text: bytes, source: str, first_line: int) -> RawBatch:
 
 
 def parse_line(line: bytes) -> tuple[float, list[float], list[int]]:
-    """Parse one line by the slow path.
+    """Parse one line field by field, if the vectorised parser cannot read it.
 
     Returns:
         The label, the numbers (NaN for a gap) and the keys (0 for a gap).

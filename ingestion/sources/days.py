@@ -46,7 +46,7 @@ class DayLog:
             yield self.parse(chunk)
 
     def as_read_by(self, encoder: Encoder) -> "DayLog":
-        """Return the log with values in the canonical form of `encoder`."""
+        """Return a copy that reads values in the canonical form of `encoder`, so that equal values get equal ids."""
         return self._with_schemas(partial(_in_form_of, encoder))
 
     def with_crosses_of(self, encoder: Encoder) -> "DayLog":

@@ -314,7 +314,7 @@ def _is_day(path: Path) -> bool:
 
 
 def name_of(data: str, paths: tuple[Path, ...]) -> str:
-    """Return the name of the data: of the folder, or of the first file, without extension."""
+    """Return the name of a log: that of its folder or address, else of its first file, without extension."""
     if (address := parse_address(data)) is not None and not address.is_table:
         names = [part for part in re.split(r"[/:]", address.location) if part and not re.search(r"[*?\[]", part)]
         return names[-1].split(".", maxsplit=1)[0]

@@ -285,7 +285,7 @@ class EmbeddingTables(nn.Module, ABC):
             yield Shard(table=table, first_row=0, first_column=0, weight=weight, adagrad_sum=sums, replicated=True)
 
     def initialised_shards(self) -> Iterator[Shard]:
-        """Yield the same blocks as `shards`, but rows before their first lookup may be missing; see `Shard.starts`."""
+        """Yield the table shards of this process; rows before their first lookup may be missing, see `Shard.starts`."""
         return self.shards()
 
     def held_bytes(self) -> TableBytes:

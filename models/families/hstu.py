@@ -53,7 +53,7 @@ class HstuSpec(ModelSpec):
 
 
 class HstuLayer(nn.Module):
-    """`x + W_2 (norm(A v) * u)` with `u, v, q, k = SiLU(W_1 norm(x))` and `A = SiLU(q k + bias) / n` if visible.
+    """`x + W_2 (norm(A v) * u)` with `u, v, q, k = SiLU(W_1 norm(x))` and `A = SiLU(q k + bias) / n`, or 0 if hidden.
 
     The last layer only outputs the candidate's state, so only its row of A is computed.
 

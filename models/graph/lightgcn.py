@@ -51,7 +51,7 @@ class LightGcn(GraphModel[LightGcnSpec]):
 
     @classmethod
     def layer_counts(cls, spec: LightGcnSpec, graph: Graph) -> LayerCounts:
-        """Count both directions of every edge in each layer, the scaling before and after, and the sum of layers."""
+        """Count the operations: each layer sums along every edge in both directions, with scaling before and after."""
         nodes = graph.users + graph.items
         return LayerCounts(
             summed_rows=spec.layers * 2 * graph.edges,

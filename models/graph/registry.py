@@ -89,7 +89,7 @@ def build_graph_model(
 
 
 def check_graph_spec(spec: GraphSpec) -> None:
-    """Raise `RequestError` if a model cannot be built."""
+    """Raise `RequestError` if no model can be built with this configuration."""
     for option in fields(spec):
         value = getattr(spec, option.name)
         if isinstance(value, int) and not isinstance(value, bool) and value < 1:

@@ -151,7 +151,7 @@ class Sage(GraphModel[SageSpec]):
 
     @classmethod
     def layer_counts(cls, spec: SageSpec, graph: Graph) -> LayerCounts:
-        """Count an upper limit, as if a step needed all nodes."""
+        """Count the operations of a step over all nodes, an upper limit because a step samples nodes."""
         nodes = graph.users + graph.items
         return LayerCounts(
             summed_rows=spec.layers * min(2 * graph.edges, nodes * spec.neighbours),

@@ -72,7 +72,7 @@ class Simplex(GraphModel[SimplexSpec]):
 
     @classmethod
     def layer_counts(cls, spec: SimplexSpec, graph: Graph) -> LayerCounts:
-        """Count each edge once, from item to user."""
+        """Count the operations of a step, which sums along each edge once, from item to user."""
         return LayerCounts(
             summed_rows=graph.edges,
             written_rows=5 * graph.users + 2 * graph.items,

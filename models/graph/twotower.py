@@ -43,7 +43,7 @@ class TwoTowerSpec(LayeredSpec):
 
 
 class Tower(nn.Module):
-    """`h + W relu(h) + b`, layer by layer; the input is a node's embedding plus the mean of each of its attributes.
+    """Layers `h + W relu(h) + b` over a node's embedding plus the mean vector of each of its attributes.
 
     Args:
         spec: Architecture.
