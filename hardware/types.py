@@ -323,7 +323,7 @@ class Placement(Frozen):
 
     @property
     def device(self) -> str:
-        """Return the accelerator's name on its own machine."""
+        """Return the accelerator's name without a cluster node, such as `cuda:0` for `cuda:0@NODE`."""
         return self.accelerator.partition("@")[0]
 
     @property

@@ -132,7 +132,7 @@ def build(
 def _with_numbers(
     source: Source, directory: Path, features: Features, splits: Mapping[str, SplitStatistics]
 ) -> tuple[Features, dict[str, SplitStatistics]]:
-    """Return `features` and `splits` for a numeric label: with its scale, and with mean labels instead of positives."""
+    """Return `features` with the scale of a numeric label, and `splits` with the mean label of each split."""
     label = source.schema.label
     assert label.loss is not None
     values = {name: read_array(directory / f"{name}.label.npy") for name in SPLITS}
@@ -183,7 +183,7 @@ def _timed_splits(schema: Schema, splitter: Splitter) -> tuple[str, ...]:
 
 
 def _group_column(schema: Schema) -> int | None:
-    """Return the index of the group column, else of the user column, among the single-valued columns, or None."""
+    """Return the index, among the single-valued columns, of the group column, else of the user column; else None."""
     names, group = [column.field for column in schema.categorical], schema.group or schema.user
     return names.index(group) if group in names else None
 
@@ -218,7 +218,7 @@ def _log_odds_shift(source: Source) -> float:
 
 
 def _key_kind(source: Source) -> Callable[[str], KeyKind]:
-    """Return the function from a column name to the kind of its keys."""
+    """Return a function that maps a column name to the kind of its keys (`KeyKind`)."""
     first = source.training if isinstance(source, PartsSource) else source
     first = first.days[0].source if isinstance(first, DaysSource) else first
     if isinstance(first, CriteoSource | SyntheticSource):

@@ -92,7 +92,7 @@ class SlotMap:
         return found
 
     def mark_initialised(self, rows: np.ndarray) -> None:
-        """Record that the file has weights for some distinct rows."""
+        """Record that the file has weights for these rows; they must be distinct."""
         new = rows[~self.are_initialised(rows)]
         slots = self._slot_of_row[new]
         self._slot_of_row[new[slots < 0]] = NOWHERE
@@ -112,7 +112,7 @@ class SlotMap:
         self._slot_of_row[first:last] = UNINITIALISED
 
     def leave_window(self) -> None:
-        """Release the slots of all batches that were admitted so far."""
+        """End the window: the slots of all batches admitted so far may be reassigned."""
         self._batch += self.window_batches
 
     def admit(self, rows: np.ndarray) -> Admission:

@@ -200,12 +200,12 @@ class TieredEmbeddings(EmbeddingTables):
             self._tiers.counts.lookups += len(batch.position)
 
     def rows_of_batch(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Return the rows of the batch that is trained next."""
+        """Return the distinct row numbers of the batch that is trained next."""
         assert values is self._admitted[0].slots, "batches are trained in the order in which they were admitted"
         return torch.from_numpy(self._admitted[0].rows)
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Look up and sum the rows of each bag."""
+        """Return the sum of the embedding rows of each bag, `[batch, bags of a sample * dim]`."""
         if self.training:
             assert self._admitted, "in training mode a batch is admitted before it is looked up"
             assert values is self._admitted[0].slots, "batches are trained in the order in which they were admitted"

@@ -207,7 +207,7 @@ class RowTiers:
             return torch.from_numpy(self._map.are_initialised(slice(first, last)))
 
     def leave_window(self) -> None:
-        """Release the slots of all batches that were loaded so far."""
+        """End the window: the slots of all batches loaded so far may be reassigned."""
         self._map.leave_window()
 
     def mark_stale(self) -> None:

@@ -174,7 +174,7 @@ class TowerEmbeddings(EmbeddingTables):
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
-        """Initialise with the same random weights as any other kernel, of which this process stores its own tables."""
+        """Draw the initial weights of all tables, equal in every process, and store those of this process's tables."""
         shards = {shard.table: shard for shard in self.shards()}
         for table, first_row, drawn in draw_tables(self.rows, self.dim, generator, self.initial_bound):
             if table in shards:

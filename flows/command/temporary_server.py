@@ -124,7 +124,7 @@ class TemporaryServer:
         )
 
     def wait_until_ready(self) -> None:
-        """Wait until the server answers; raises as `shunter.flows.command.services.wait_until_ready`."""
+        """Wait until the server answers; raise ServerTimeoutError if it does not, ShunterError if it ended."""
         wait_until_ready(self.service, self.process)
 
     def warm_up(self) -> None:
@@ -176,7 +176,7 @@ class SharedServer(TemporaryServer):
         return self._daemon.is_alive or (self.has_started and super().is_running) or self._is_listening()
 
     def wait_until_ready(self) -> None:
-        """Wait until the server answers; raises as `shunter.flows.command.services.wait_until_ready`."""
+        """Wait until the server answers; raise ServerTimeoutError if it does not, ShunterError if it ended."""
         wait_until_ready(self.service, self._daemon, f"read {self._daemon.log}")
 
     def start(self) -> None:
@@ -231,7 +231,7 @@ def abandon() -> None:
 
 
 def hand_over() -> None:
-    """Send the queued log lines and events of Prefect's clients, as at the end of the process."""
+    """Send the queued log lines and events of Prefect's clients; wait at most `STOP_SECONDS` for each queue."""
     from prefect.events.worker import EventsWorker
     from prefect.logging.handlers import APILogWorker
 

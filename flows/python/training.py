@@ -33,7 +33,7 @@ class Shown(ABC):
         return "\n\n".join(text_table(table) for table in self._tables())
 
     def _repr_html_(self) -> str:
-        """Return the tables for a notebook."""
+        """Return the tables as HTML, which a notebook shows."""
         return "\n".join(html_table(table) for table in self._tables())
 
 

@@ -49,7 +49,7 @@ PositiveBytes = Annotated[int, BeforeValidator(_number), Field(gt=0)]
 
 
 class AcceleratorRow(Frozen):
-    """Published specification of one accelerator; one row is one device as its software numbers devices."""
+    """Published specification of one accelerator: one device, as the vendor's software counts devices."""
 
     name: str
     aliases: tuple[str, ...] = Field(

@@ -34,7 +34,7 @@ class CostModel:
         self._log_deviation = COLD_LOG_DEVIATION if measured else CATALOGUE_LOG_DEVIATION
 
     def predict(self, workload: Workload, placement: Placement, process_bytes: int = 0) -> Prediction:
-        """Predict one epoch of `workload` at `placement`; see the function `predict`."""
+        """Predict time, energy and memory of one epoch of `workload` at `placement`; every figure is an estimate."""
         assert placement.accelerator == self.profile.accelerator.name, "the profile belongs to another accelerator"
         parts = self.step_model.parts(workload, placement)
         epoch_seconds = epoch_steps(workload, placement) * parts.total

@@ -230,7 +230,7 @@ def hexadecimal_key(text: str) -> int:
 
 
 def bags(series: pl.Series, separator: str | None, kind: KeyKind = "value") -> Bag:
-    """Split a multi-valued column into its values.
+    """Split a multi-valued column into its values, and return the key of each value; missing values are dropped.
 
     Args:
         series: Lists, or texts.
@@ -344,7 +344,7 @@ def holder_of(name: str, found: Collection[str]) -> str | None:
 
 
 def with_parts(table: Mapping[str, pl.Series], wanted: Sequence[str], source: Path | str) -> dict[str, pl.Series]:
-    """Return the wanted columns; a dotted name selects a field of a struct, or a position in a list.
+    """Return the wanted columns by name; a dotted name selects a field of a struct, or a position in a list.
 
     Raises:
         ColumnError: A column lacks the named part, or has a type that cannot be a feature.

@@ -49,7 +49,7 @@ class NumericField:
     deviation: float
 
     def encode(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """Transform float32 [rows]; NaN is a missing value."""
+        """Return the encoded numbers of a column, float32 [rows]; NaN is a missing value and becomes 0."""
         scaled = (signed_log(values) - np.float32(self.mean)) / np.float32(self.deviation)
         scaled[np.isnan(scaled)] = 0
         return scaled

@@ -27,7 +27,7 @@ class RowFilter:
     kept: Mapping[str, Keys]
 
     def apply(self, batch: RawBatch, schema: Schema) -> RawBatch:
-        """Return the rows of the batch that are kept; none if the schema of the batch lacks a counted column."""
+        """Return the batch with only the rows to keep; no row is kept if the schema lacks a counted column."""
         keys = dict(zip((field.field for field in schema.categorical), batch.columns.keys, strict=True))
         rows = np.ones(len(batch.labels), bool)
         for name, kept in self.kept.items():

@@ -90,7 +90,7 @@ class _Rows:
         )
 
     def held_bytes(self, batches: np.ndarray | float) -> float:
-        """Return the bytes of the distinct rows that `batches` batches look up; an array differs by group of rows."""
+        """Return the bytes of the distinct rows that `batches` batches look up, a number or `[groups]`."""
         return float((self.count * self.row_bytes) @ -np.expm1(batches * np.log1p(-self.chance)))
 
     def misses(self, batches: np.ndarray | float, tables: int) -> np.ndarray:

@@ -37,7 +37,7 @@ class RowCache:
         self._noted = 0
 
     def find(self, rows: np.ndarray) -> np.ndarray:
-        """Return the slot of each of these distinct rows, -1 if it is not in the cache; this counts as a use."""
+        """Return the slot of each of these distinct row numbers, -1 if not cached; each found row counts as used."""
         if not self._sets:
             return np.full(len(rows), _NOBODY, np.int64)
         sets = self._set_of(rows)

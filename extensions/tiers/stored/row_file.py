@@ -30,10 +30,10 @@ class FileCounts:
     """Statistics of reads.
 
     Attributes:
-        rows: Requested rows.
-        reads: Reads of adjacent blocks.
+        rows: Number of requested rows.
+        reads: Number of reads, each of adjacent blocks.
         read_bytes: Bytes of these reads.
-        seconds: Time that callers waited for rows.
+        seconds: Seconds that callers waited for rows.
     """
 
     rows: int = 0
@@ -47,7 +47,7 @@ class RowFile:
 
     Args:
         descriptor: Open file; the caller may close the descriptor and remove the file afterwards.
-        start: Position of the first row, a multiple of four.
+        start: Position of the first row in bytes, a multiple of four.
         rows: Number of rows.
         dim: Width of a row.
         buffer_bytes: Memory of all readers together, at least `least_buffer_bytes`.

@@ -122,7 +122,7 @@ class StoredEmbeddings(EmbeddingTables):
 
     @torch.no_grad()
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
-        """Look up and sum the rows of each bag."""
+        """Return the sum of the embedding rows of each bag, `[batch, bags of a sample * dim]`."""
         ends = offsets.numpy().astype(np.int64)
         bags_of_table = (len(ends) - 1) // len(self.table_of)
         rows = values.numpy().astype(np.int64) + np.repeat(self._bag_starts, np.diff(ends[::bags_of_table]))
