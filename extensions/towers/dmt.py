@@ -89,7 +89,7 @@ class DmtLayers(nn.Module):
         self.above = TowerInteraction(spec, features, sum(spec.vectors_of(len(tower)) for tower in self.fields))
 
     def forward(self, dense: Tensor, pooled: Tensor) -> Tensor:
-        """Map `[batch, dense features]` and `[batch, tables, dim]` to logits; see `models.families.family.Family`."""
+        """Map dense features `[batch, dense features]` and looked-up embeddings `[batch, tables, dim]` to logits."""
         grouped = pooled if self.is_ordered else pooled.index_select(1, self.order)
         parts = grouped.split([len(tower) for tower in self.fields], dim=1)
         vectors = [tower(part) for tower, part in zip(self.towers, parts, strict=True)]
@@ -118,7 +118,7 @@ class TowerInteraction(nn.Module):
         self.top = scoring_mlp(spec, self.interaction.count + count * dim, features.outputs)
 
     def forward(self, dense: Tensor, vectors: Tensor) -> Tensor:
-        """Map `[batch, dense features]` and `[batch, vectors, dim]` of the towers to logits, as in `DmtLayers`."""
+        """Map dense features `[batch, dense features]` and tower outputs `[batch, vectors, dim]` to logits."""
         if self.bottom is not None:
             vectors = torch.cat([self.bottom(dense).float().unsqueeze(1), vectors], dim=1)
         return self.top(torch.cat([vectors.flatten(1), self.interaction(vectors)], dim=1)).squeeze(1)

@@ -64,7 +64,7 @@ class Daemon(BaseModel):
         return datetime.fromtimestamp(psutil.Process(self.pid).create_time(), UTC)
 
     def poll(self) -> int | None:
-        """Return None while the process runs, as `subprocess.Popen` does."""
+        """Return None while the process runs, otherwise 0, because its exit code is unknown."""
         return None if self.is_alive else 0
 
     @property

@@ -28,7 +28,7 @@ def decision_as_json(decision: Decision) -> dict[str, Any]:
 
 
 def error_as_json(error: ShunterError) -> dict[str, Any]:
-    """Return an error as JSON values; if no placement keeps the limits, with the fastest one and changes of limits."""
+    """Return an error as JSON values; if no placement is feasible, add the fastest placement and limits to relax."""
     told = {"code": error.code, "message": str(error)}
     if isinstance(error, StoppedError):
         return {"status": "stopped", **told, "stop_reason": asdict(error.reason)}

@@ -74,7 +74,7 @@ def cached_datasets() -> list[dict[str, Any]]:
 
 
 def leftovers_table(leftovers: "Sequence[Leftover]") -> TextTable:
-    """Return a table of the data that can be removed."""
+    """Return a table of leftovers, which `shunter clean` can remove, with age in days and size in MiB."""
     rows = [(one.what, one.name, number(one.age_seconds / 86_400), number(one.size_bytes / 2**20)) for one in leftovers]
     return TextTable(("what", "where", "days old", "MiB"), rows)
 

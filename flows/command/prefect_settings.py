@@ -75,7 +75,7 @@ def settings_files_ignored() -> Iterator[None]:
 
 
 def has_profile_setting(text: str) -> bool:
-    """Return True if the file of Prefect's profiles contains a text; this avoids the slow import of Prefect."""
+    """Return True if the file of Prefect's profiles contains `text`, without the slow import of Prefect."""
     try:
         return text in _profiles().read_text(errors="replace")
     except OSError:

@@ -134,7 +134,7 @@ def _ended_at_once() -> Iterator[list[Callable[[], None]]]:
 
 
 def _check(request: Request) -> None:
-    """Raise if a request cannot work, before the flow begins."""
+    """Raise, before the flow begins, if a request names an unknown model, an absent extension or an invalid file."""
     if isinstance(request, JobRequest):
         from shunter.models.names import check_model
 

@@ -182,7 +182,7 @@ def _family_of(member: str, summary: TrainSummary) -> str:
 
 
 def detail_rows(summary: TrainSummary) -> list[tuple[str, str]]:
-    """Return rows with the details that the table omits, as on the report page."""
+    """Return table rows of label and text for `--verbose`: reasons, baselines, search, time, energy and findings."""
     result, decision = summary.result, summary.decision
     is_ranker = isinstance(result, TrainedRanker)
     parts = summary.energy_parts.items()

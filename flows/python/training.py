@@ -57,7 +57,7 @@ class Training(Shown):
 
     @cached_property
     def model(self) -> "Recommender":
-        """Registered version, whether or not it is the champion."""
+        """Loaded model: the version that the training registered, whether or not it is the champion."""
         from shunter.flows.python.recommender import Recommender
 
         registered = self.summary.registered

@@ -142,7 +142,7 @@ def catalogue_profile(
 
 
 def row_cores(row: AcceleratorRow, catalogue: Catalogue | None = None) -> int:
-    """Return a CPU's physical cores; estimated from its peak FLOP/s if no row of processor power matches its name."""
+    """Return a CPU's physical cores; estimated from its peak FLOP/s if no processor row of the catalogue matches."""
     known = (catalogue or load_catalogue()).find_cpu(CpuIdentity(model_name=row.name))
     if known is not None:
         return known.cores

@@ -269,7 +269,7 @@ def _merge(shipped: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any
 
 
 def _build(content: Mapping[str, Any], name: str) -> Catalogue:
-    """Validate row by row, so that the error message names the wrong row."""
+    """Return the catalogue; each row is validated on its own, so that the error message names the wrong row."""
     try:
         return Catalogue(
             sources=content["sources"],

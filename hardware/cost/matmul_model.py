@@ -52,7 +52,7 @@ class MatmulModel:
 
     @classmethod
     def fit(cls, points: Sequence[MatmulRate], item_bytes: int) -> "MatmulModel":
-        """Fit the three coefficients to measured products."""
+        """Fit the seconds per flop, per byte and per product to measured matrix products."""
         from scipy.optimize import nnls
 
         flops = np.array([2.0 * rate.m * rate.n * rate.k for rate in points])

@@ -85,7 +85,10 @@ def fit_start(measured: Sequence[float], arithmetic: Sequence[float], memory: Se
 
 
 def relative_nnls(design: np.ndarray, seconds: np.ndarray, weights: np.ndarray | None = None) -> list[float]:
-    """Return non-negative least-squares coefficients of the errors relative to `weights`, or to `seconds` if None."""
+    """Fit `design` times coefficients to `seconds`; return the coefficients, none negative.
+
+    The fit minimises the squares of the errors relative to `weights`, or to `seconds` if None.
+    """
     from scipy.optimize import nnls
 
     divisor = seconds if weights is None else weights

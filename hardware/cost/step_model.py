@@ -199,7 +199,7 @@ class StepModel:
         return LOOPBACK_SECONDS + message_share(operation, processes) * message_bytes / rate
 
     def _input_seconds(self, workload: Workload, placement: Placement, step_seconds: float) -> float:
-        """Return the seconds that batch preparation adds to a step: core time taken from it, or waiting."""
+        """Return the seconds that batch preparation adds to a step: the wait for it, or the core time that it takes."""
         overhead = self.profile.operator_overhead_seconds.value
         read_seconds = 64 / self.profile.gather_bytes_per_second.value
         making = LOADER_OPERATORS * overhead + placement.batch_size * LOADER_READS * read_seconds

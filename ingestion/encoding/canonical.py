@@ -86,7 +86,7 @@ def merged_texts(values: pl.Series) -> tuple[str, ...]:
 
 
 def seconds_of(durations: pl.Series) -> pl.Series:
-    """Return durations as seconds."""
+    """Return durations as a column of seconds."""
     return durations.cast(pl.Duration("ns")).cast(pl.Int64) / 1e9
 
 
