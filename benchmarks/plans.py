@@ -41,7 +41,7 @@ from shunter.extensions.distributed.planning.device_costs import samples_by_rate
 from shunter.extensions.distributed.planning.dynamic_program import best_by_states
 from shunter.extensions.distributed.planning.integer_program import solve
 from shunter.extensions.distributed.planning.machine import Machine, machine_of
-from shunter.extensions.distributed.planning.options import by_hand
+from shunter.extensions.distributed.planning.options import manual_plan
 from shunter.extensions.distributed.planning.search import Search
 from shunter.extensions.distributed.planning.simulate import DeltaSimulator, simulate
 from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel, step_of
@@ -271,7 +271,7 @@ def simulator_speed() -> dict[str, float]:
     machine = machine_of(DevicesRequest(devices=8, accelerator=ACCELERATOR), ())
     costs = TableCosts(machine, ModelDemand("dlrm", "made", tables, LAYERS), BATCH)
     model, chance = StepModel(costs), random.Random(0)
-    plan = SimulatedPlan(model, by_hand(costs.demand, machine))
+    plan = SimulatedPlan(model, manual_plan(costs.demand, machine))
     seconds = list(plan.task_seconds)
     busy = [number for number, taken in enumerate(seconds) if taken and model.graph.resource[number] >= 0]
     begun = time.process_time()

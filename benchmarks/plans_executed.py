@@ -31,9 +31,9 @@ from shunter.extensions.distributed.plan_request import DevicesRequest, PlanRequ
 from shunter.extensions.distributed.planning.calibration import UNCALIBRATED, ExecutedPlan, typical_step_seconds
 from shunter.extensions.distributed.planning.demand import demand_of
 from shunter.extensions.distributed.planning.machine import machine_of
-from shunter.extensions.distributed.planning.options import by_hand, data_parallel, options_of, rows_everywhere
+from shunter.extensions.distributed.planning.options import all_row_wise, data_parallel, manual_plan, options_of
 from shunter.extensions.distributed.planning.report import TORCHREC as TORCHREC_PLANNER
-from shunter.extensions.distributed.planning.report import more_surely, simulated_step, step_model
+from shunter.extensions.distributed.planning.report import choose_cautiously, simulated_step, step_model
 from shunter.extensions.distributed.planning.search import Search
 from shunter.extensions.distributed.planning.step import StepModel
 from shunter.extensions.distributed.planning.torchrec_plan import torchrec_choices
@@ -268,15 +268,15 @@ def _of_set(
     # What `shunter train --processes N` would train by.
     by_default = FOUND
     if rival is not None and TORCHREC_PLANNER in found.beginnings:
-        taken, _ = more_surely(found, rival, taught.calibration.error)
+        taken, _ = choose_cautiously(found, rival, taught.calibration.error)
         by_default = TORCHREC if taken.choices == tuple(rival) else FOUND
     begin = {} if rival is None else {TORCHREC: rival}
     plans: dict[str, Sequence[Choice]] = {
         FOUND: found.choices,
         **begin,
-        "by hand": by_hand(demand, machine),
+        "by hand": manual_plan(demand, machine),
         "data parallel": data_parallel(demand),
-        "all by row": rows_everywhere(demand, machine),
+        "all by row": all_row_wise(demand, machine),
         **drawn,
     }
     for name, choices in plans.items():

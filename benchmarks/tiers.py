@@ -40,7 +40,7 @@ from benchmarks.checkpoints import job_of, zipf_log
 from benchmarks.lookahead import RATES, SAMPLES, SPEC, TABLES, Variant, compare
 from benchmarks.report import parse_arguments, publish, result_path, table
 from shunter.engine.data.batch import Batch, make_batch
-from shunter.extensions.distributed.executors.process_group import ProcessGroup, machine_here
+from shunter.extensions.distributed.executors.process_group import ProcessGroup, local_machine
 from shunter.extensions.distributed.planning.calibration import typical_step_seconds
 from shunter.extensions.distributed.tables.sharding_types import Choice
 from shunter.extensions.distributed.training import Sharding
@@ -124,7 +124,7 @@ def train_divided(folder: Path, samples: int, ids: int, turns: int) -> dict[str,
         accelerator="cpu", threads=2, precision="fp32", batch_size=DIVIDED_SAMPLES, processes=DIVIDED_PROCESSES
     )
     by_row = tuple(Choice("row_wise") for _ in features.table_rows)
-    group = ProcessGroup(placement, Sharding(machine=machine_here("cpu", DIVIDED_PROCESSES), given=by_row))
+    group = ProcessGroup(placement, Sharding(machine=local_machine("cpu", DIVIDED_PROCESSES), given=by_row))
     in_files = replace(job, execution=replace(job.execution, embedding_memory_bytes=memory))
     found: dict[str, Any] = {"in memory": [], "in files": []}
     weights: dict[str, Tensor] | None = None

@@ -182,7 +182,7 @@ def missing_services(running: Sequence[Daemon]) -> list[str]:
     return [name for name in NAMES if name not in there] if there else []
 
 
-def night_ahead(running: Sequence[Daemon]) -> str | None:
+def next_night(running: Sequence[Daemon]) -> str | None:
     """Return a sentence about the next nightly run; None if none is scheduled or the server does not answer."""
     import httpx
 

@@ -112,11 +112,11 @@ def status(
     with one_sentence_errors(as_json=as_json):
         from shunter.flows.command.daemons import idle_servers
         from shunter.hardware.leases import all_leases
-        from shunter.operation.background_services import login_advice, missing_services, night_ahead, running_services
+        from shunter.operation.background_services import login_advice, missing_services, next_night, running_services
 
         leases = all_leases()
         services = running_services()
-        missing, night = missing_services(services), night_ahead(services)
+        missing, night = missing_services(services), next_night(services)
         if as_json:
             shown = {"name", "pid", "url", "log"}
             running = [one.model_dump(mode="json", include=shown) for one in services]

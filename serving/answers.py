@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from shunter.errors import ShunterError
 from shunter.serving.errors import RefusedError
-from shunter.serving.protocols.body import written
+from shunter.serving.protocols.body import to_json
 
 JSON = "application/json"
 _CODES = {
@@ -20,7 +20,7 @@ _CODES = {
 
 def as_json(answer: Any, status: int = 200) -> Response:
     """Return a JSON response with a status code."""
-    return Response(written(answer), status_code=status, media_type=JSON)
+    return Response(to_json(answer), status_code=status, media_type=JSON)
 
 
 def refusal(error: RefusedError, path: str) -> Response:

@@ -105,19 +105,19 @@ def _nodes(resource: str | None) -> list[ClusterNode]:
 
 
 @dataclass(frozen=True)
-class Seen:
+class ExpectedFiles:
     """Files that a node must be able to access to take part.
 
     Attributes:
         files: Size in bytes and modification time in nanoseconds of each file of the log.
         mark: Marker file in the cache of data sets.
-        words: Content of the marker file.
+        content: Content of the marker file.
         folder: Working directory that relative paths start from.
     """
 
     files: dict[Path, tuple[int, int]]
     mark: Path
-    words: str
+    content: str
     folder: Path
 
     def fault(self) -> str | None:
@@ -130,7 +130,7 @@ class Seen:
             if (here.st_size, here.st_mtime_ns) != stamp:
                 return f"sees {path} with another size or modification time"
         try:
-            return None if self.mark.read_text() == self.words else f"sees another folder at {self.mark.parent}"
+            return None if self.mark.read_text() == self.content else f"sees another folder at {self.mark.parent}"
         except OSError as error:
             return f"does not see the cache {self.mark.parent} ({error.strerror or error})"
 
@@ -139,19 +139,19 @@ class NodeWorker(Worker):
     """Worker process on a node.
 
     Args:
-        seen: Files that the node must be able to access.
+        expected: Files that the node must be able to access.
         is_restricted: Whether the worker reads only paths that requests of other users of this machine may read.
     """
 
-    def __init__(self, seen: Seen, *, is_restricted: bool) -> None:
+    def __init__(self, expected: ExpectedFiles, *, is_restricted: bool) -> None:
         super().__init__(is_restricted=is_restricted)
         with suppress(OSError):  # `fault` reports a missing folder
-            os.chdir(seen.folder)
-        self._seen = seen
+            os.chdir(expected.folder)
+        self._expected = expected
 
     def fault(self) -> str | None:
         """Return the first mismatch between this node's files and the expected ones; None if all files match."""
-        return self._seen.fault()
+        return self._expected.fault()
 
 
 @dataclass(eq=False)
@@ -189,7 +189,7 @@ class Nodes:
         self._mark = cache / f".{uuid.uuid4().hex}.seen"
         stamps = {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
         self._mark.write_text(self._mark.name)
-        started = self._start(nodes, Seen(stamps, self._mark, self._mark.name, Path.cwd()))
+        started = self._start(nodes, ExpectedFiles(stamps, self._mark, self._mark.name, Path.cwd()))
         self._hands = self._those_who_see(started)
         self.count = len(self._hands)
         self._idle: queue.SimpleQueue[_WorkerHandle | None] = queue.SimpleQueue()
@@ -255,7 +255,7 @@ class Nodes:
         if not self._hands:
             self._idle.put(None)
 
-    def _start(self, nodes: Sequence[ClusterNode], seen: Seen) -> list[tuple[_WorkerHandle, Any]]:
+    def _start(self, nodes: Sequence[ClusterNode], expected: ExpectedFiles) -> list[tuple[_WorkerHandle, Any]]:
         """Start a worker per core of each node; return each with its pending `fault`, after `START_SECONDS` at most."""
         import ray
 
@@ -264,7 +264,9 @@ class Nodes:
         for node in nodes:
             options = {"num_cpus": 1, "runtime_env": environment, **placed(node.node_id)}
             for _ in range(min(int(node.resources.get("CPU", 0)), MOST_PROCESSES)):
-                actor: Any = ray.remote(NodeWorker).options(**options).remote(seen, is_restricted=is_foreign_request())
+                actor: Any = (
+                    ray.remote(NodeWorker).options(**options).remote(expected, is_restricted=is_foreign_request())
+                )
                 started.append((_WorkerHandle(node.name, actor), actor.fault.remote()))
         ray.wait([answer for _, answer in started], num_returns=len(started), timeout=START_SECONDS)
         return started

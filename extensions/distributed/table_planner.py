@@ -21,7 +21,7 @@ from shunter.extensions.distributed.plan_section import TRAINED_PLAN
 from shunter.extensions.distributed.planning.calibration import (
     ExecutedPlan,
     SimulatedStep,
-    keep_executed,
+    add_executed,
     read_executed,
     typical_step_seconds,
 )
@@ -30,7 +30,7 @@ from shunter.extensions.distributed.planning.machine import (
     Machine,
     OnNodes,
     executed_on,
-    processes_here,
+    local_processes,
     processes_on_nodes,
 )
 from shunter.extensions.distributed.planning.plan import Plan, check_fits, plan_text, read_plan, tables_fingerprint
@@ -129,7 +129,7 @@ class TablePlanner:
             return
         if trains_as_simulated(trained.placement, run.profiles, planned.step, _nodes(run, trained.placement)):
             plan = ExecutedPlan(key=trained.run_id, measured_seconds=seconds, step=planned.step)
-            keep_executed(Settings().executed_plans, plan)
+            add_executed(Settings().executed_plans, plan)
 
 
 def _fixed_width(request: TrainRequest) -> int | None:
@@ -200,7 +200,7 @@ def _machine(placement: Placement, profiles: Sequence[HardwareProfile], nodes: O
         return processes_on_nodes(profile, placement.processes, nodes.threads(placement), nodes)
     kind = "cpu" if placement.device == "cpu" else "cuda"
     own = [one for one in profiles if one.accelerator.kind == kind]
-    return processes_here(own or profiles, placement.processes)
+    return local_processes(own or profiles, placement.processes)
 
 
 def trains_as_simulated(

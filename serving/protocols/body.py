@@ -57,7 +57,7 @@ def _as_python_reads(body: bytes) -> Any:
     return found
 
 
-def written(answer: Any) -> bytes:
+def to_json(answer: Any) -> bytes:
     """Return an answer as JSON with numbers in full precision."""
     return orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY)
 

@@ -20,9 +20,9 @@ from shunter.serving.protocols.body import (
     read_object,
     same_length,
     scores_by_name,
+    to_json,
     top_of,
     unique,
-    written,
 )
 from shunter.serving.protocols.parquet import read_parquet
 from shunter.serving.table import Table, check_size, columns_of_records, columns_of_rows
@@ -72,7 +72,7 @@ def answer(scores: np.ndarray | pl.DataFrame, outputs: tuple[str, ...], unusable
     else:
         named = {name: column.tolist() for name, column in scores_by_name(scores, outputs).items()}
         predictions = [dict(zip(named, row, strict=True)) for row in zip(*named.values(), strict=True)]
-    return written({"predictions": predictions, **unusable})
+    return to_json({"predictions": predictions, **unusable})
 
 
 def _of_json(values: dict[str, Any]) -> Table:

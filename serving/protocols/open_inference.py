@@ -18,9 +18,9 @@ from shunter.serving.protocols.body import (
     read_object,
     same_length,
     scores_by_name,
+    to_json,
     top_of,
     unique,
-    written,
 )
 from shunter.serving.table import Table, check_size
 
@@ -89,7 +89,7 @@ def answer(
     identity = {"id": request["id"]} if isinstance(request.get("id"), str) else {}
     shares = {f"{kind}.{name}": share for kind, columns in unusable.items() for name, share in columns.items()}
     parameters = {"parameters": shares} if shares else {}
-    return written({"model_name": model, "model_version": version, **identity, **parameters, "outputs": found})
+    return to_json({"model_name": model, "model_version": version, **identity, **parameters, "outputs": found})
 
 
 def described(model: str, version: str, kinds: Mapping[str, str], outputs: tuple[str, ...]) -> Any:

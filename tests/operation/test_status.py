@@ -38,7 +38,7 @@ def test_status_names_a_dead_worker_and_ends_with_one(
     services = [Daemon(name=name, pid=1, mark="", url="http://127.0.0.1:1", log=tmp_path) for name in there]
     monkeypatch.setattr("shunter.operation.background_services.running_services", lambda: services)
     monkeypatch.setattr(
-        "shunter.operation.background_services.night_ahead", lambda _: "Next nightly run: 2026-05-03 03:00 UTC"
+        "shunter.operation.background_services.next_night", lambda _: "Next nightly run: 2026-05-03 03:00 UTC"
     )
     is_dead = "Worker" not in there
     with pytest.raises(typer.Exit, match="1") if is_dead else nullcontext():

@@ -137,11 +137,11 @@ def group_of_processes(placement: Placement, division: Division = Division()) ->
         placement: The placement.
         division: Division of the tables among processes; by default the planner of the group decides.
     """
-    machine = machine_here(placement.accelerator, placement.processes)
+    machine = local_machine(placement.accelerator, placement.processes)
     return ProcessGroup(placement, Sharding(machine=machine, given=division.tables, precision=division.precision))
 
 
-def machine_here(accelerator: str, processes: int) -> Machine:
+def local_machine(accelerator: str, processes: int) -> Machine:
     """Return memory and speeds of an accelerator of this machine, for the sharding planner; see `machine_of`."""
     profile = next(found for found in local_profiles() if found.accelerator.name == accelerator)
     return machine_of(profile, processes)

@@ -340,7 +340,7 @@ def read_executed(path: Path, machine: str | None = None) -> list[ExecutedPlan]:
     return list(found.values())[-MOST_KEPT:]
 
 
-def keep_executed(path: Path, plan: ExecutedPlan) -> None:
+def add_executed(path: Path, plan: ExecutedPlan) -> None:
     """Add a plan to the stored plans; beyond `MOST_KEPT` plans of its machine, the oldest are removed."""
     others = [one for one in read_executed(path) if one.key != plan.key]
     of_machine = [one for one in others if one.step.machine == plan.step.machine]

@@ -121,7 +121,7 @@ def machine_of(request: DevicesRequest, profiles: Sequence[HardwareProfile]) -> 
         return read_machine(Path(request.machine), profiles)
     count = request.devices or 2
     if request.accelerator is None:
-        return processes_here(profiles, count, request.devices_per_host, request.network_gbit)
+        return local_processes(profiles, count, request.devices_per_host, request.network_gbit)
     per_host = request.devices_per_host or math.gcd(count, CATALOGUE_PER_HOST)
     profile = _of_catalogue(request.accelerator, profiles)
     memory = profile.accelerator.memory_bytes
@@ -141,7 +141,7 @@ def machine_of(request: DevicesRequest, profiles: Sequence[HardwareProfile]) -> 
     )
 
 
-def processes_here(
+def local_processes(
     profiles: Sequence[HardwareProfile], count: int, per_host: int | None = None, network_gbit: float = 100.0
 ) -> Machine:
     """Return several processes of this machine as a machine; they share the processor or have a GPU each."""

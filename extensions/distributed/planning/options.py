@@ -84,12 +84,12 @@ def data_parallel(demand: ModelDemand) -> list[Choice]:
     return [Choice("data_parallel")] * len(demand.tables)
 
 
-def by_hand(demand: ModelDemand, machine: Machine) -> list[Choice]:
+def manual_plan(demand: ModelDemand, machine: Machine) -> list[Choice]:
     """Return FlexFlow's manual strategy for DLRM: whole tables, on the devices in turn (`dlrm_strategy.py`)."""
     return [Choice("table_wise", (place % len(machine.devices),)) for place in range(len(demand.tables))]
 
 
-def rows_everywhere(demand: ModelDemand, machine: Machine) -> list[Choice]:
+def all_row_wise(demand: ModelDemand, machine: Machine) -> list[Choice]:
     """Return a plan with tables divided by row over all devices; indivisible tables are whole, on devices in turn."""
     count = len(machine.devices)
     return [

@@ -103,7 +103,7 @@ def whole_tables(costs: TableCosts) -> list[Choice] | None:
     return None if found is None else [Choice("table_wise", (device,)) for device in found]
 
 
-def small_ones_copied(costs: TableCosts) -> dict[str, list[Choice]]:
+def small_tables_copied(costs: TableCosts) -> dict[str, list[Choice]]:
     """Return plans that copy the smaller tables to each device and place the others whole or divided by row.
 
     Several numbers of copied tables and ways to divide the others are tried. Single changes hardly lead from one of

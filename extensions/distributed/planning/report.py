@@ -156,7 +156,7 @@ def search_plan(
             # Rivals stay as they can be trained, in equal parts.
             model, found = unequal, replace(other, beginnings={**found.beginnings, "equal parts": found.step_seconds})
     if is_cautious and rival is not None and TORCHREC in found.beginnings:
-        found, told = more_surely(found, rival, model.calibration.error)
+        found, told = choose_cautiously(found, rival, model.calibration.error)
     samples = samples if model.costs.samples == samples else None
     plan = plan_of(demand, machine, found.choices, request, model.layers, samples=samples or ())
     totals = totals_of(demand, machine, request, step_of(model, found.choices)[0])
@@ -181,7 +181,7 @@ def _searched(
     return model, Search(model, space, seed).run(seconds, begin)
 
 
-def more_surely(found: Found, rival: Sequence[Choice], error: float | None) -> tuple[Found, str]:
+def choose_cautiously(found: Found, rival: Sequence[Choice], error: float | None) -> tuple[Found, str]:
     """Return the plan to use (the found one, or TorchRec's if the predicted gain is within the error) and the reason.
 
     Both step times are predicted, so their difference may have twice the error of one prediction.

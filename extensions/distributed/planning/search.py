@@ -21,8 +21,8 @@ from functools import cached_property
 from shunter.errors import InfeasibleError
 from shunter.extensions.distributed.planning.dynamic_program import best_by_states
 from shunter.extensions.distributed.planning.integer_program import solve
-from shunter.extensions.distributed.planning.options import Space, by_hand, data_parallel, options_of, rows_everywhere
-from shunter.extensions.distributed.planning.partition import small_ones_copied, whole_tables
+from shunter.extensions.distributed.planning.options import Space, all_row_wise, data_parallel, manual_plan, options_of
+from shunter.extensions.distributed.planning.partition import small_tables_copied, whole_tables
 from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel
 from shunter.extensions.distributed.tables.sharding_types import Choice
 
@@ -124,7 +124,7 @@ class Search:
         begun = clock()
         combinations = math.prod(len(options) for options in self.options)
         beginnings = self._simulated(self._beginnings(more or {}))
-        mixtures = small_ones_copied(self.model.costs) if len(self.model.machine.devices) > 1 else {}
+        mixtures = small_tables_copied(self.model.costs) if len(self.model.machine.devices) > 1 else {}
         fitting = {name: cost for name, (cost, _, missing) in beginnings.items() if not missing}
         all_of_them = [*beginnings.values(), *self._simulated(mixtures).values()]
         best = list(min(all_of_them, key=lambda one: one[0])[1])
@@ -182,9 +182,9 @@ class Search:
         demand, machine = self.model.costs.demand, self.model.machine
         return {
             "data parallel": data_parallel(demand),
-            "by hand": by_hand(demand, machine),
+            "by hand": manual_plan(demand, machine),
             "whole tables, balanced": whole_tables(self.model.costs),
-            "all by row": rows_everywhere(demand, machine),
+            "all by row": all_row_wise(demand, machine),
             **more,
         }
 

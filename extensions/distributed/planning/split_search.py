@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from shunter.errors import InfeasibleError
 from shunter.extensions.distributed.planning.dense_split import SplitLayer, kinds_of
-from shunter.extensions.distributed.planning.options import by_hand
+from shunter.extensions.distributed.planning.options import manual_plan
 from shunter.extensions.distributed.planning.search import Found, Search
 from shunter.extensions.distributed.planning.step import StepModel, step_of
 from shunter.extensions.distributed.tables.sharding_types import Choice
@@ -57,7 +57,7 @@ def search_with_layers(
         InfeasibleError: Tables and layers do not fit into memory.
     """
     costs = model.costs
-    first = model.with_layers(split_layers(model, by_hand(costs.demand, model.machine)))
+    first = model.with_layers(split_layers(model, manual_plan(costs.demand, model.machine)))
     search = Search(first, "all", seed)
     found = search.run(seconds, begin)
     last = model.with_layers(split_layers(model, found.choices))

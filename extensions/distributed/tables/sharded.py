@@ -187,7 +187,7 @@ class ShardedEmbeddings(EmbeddingTables):
         """
         rows = self._mixed.rows_of(values, offsets)
         sent = {
-            place: part.sent(*self._of(bags, rows, offsets, weights))
+            place: part.start_sending(*self._of(bags, rows, offsets, weights))
             for place, (bags, part) in enumerate(self._parts)
             if isinstance(part, TorchRecTables)
         }
@@ -197,7 +197,7 @@ class ShardedEmbeddings(EmbeddingTables):
         """Send the ids of prefetched batches, after their counts have reached the owners."""
         for _, sent in self._ahead:
             for ids in sent.values():
-                ids.on_their_way()
+                ids.send_ids()
 
     def forward(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Look up this process's part of a batch; see `EmbeddingTables.forward`."""
@@ -213,7 +213,7 @@ class ShardedEmbeddings(EmbeddingTables):
         pooled = []
         for place, (bags, part) in enumerate(self._parts):
             if isinstance(part, TorchRecTables) and place in self._sent:
-                pooled.append(part.arrived(self._sent.pop(place)))
+                pooled.append(part.lookup_sent(self._sent.pop(place)))
             else:
                 pooled.append(part.lookup(*self._of(bags, values, offsets, weights)))
         vectors = pooled[0] if len(pooled) == 1 else torch.cat(pooled, dim=1)

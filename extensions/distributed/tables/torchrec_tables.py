@@ -41,7 +41,7 @@ class SentIds:
         self.context, self.samples = context, samples
         self._counts, self._ids = counts, None
 
-    def on_their_way(self) -> Any:
+    def send_ids(self) -> Any:
         """Wait for the counts, and start to send the ids; return an awaitable."""
         if self._ids is None:
             self._ids = self._counts.wait()
@@ -109,10 +109,10 @@ class TorchRecTables:
 
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag: `[batch, widths of all bags]`."""
-        return self.arrived(self.sent(values, offsets, weights))
+        return self.lookup_sent(self.start_sending(values, offsets, weights))
 
-    def sent(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> "SentIds":
-        """Start to send a batch's ids to the owners of their rows, counts first; the result is passed to `arrived`."""
+    def start_sending(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> "SentIds":
+        """Start to send a batch's ids to the owners of their rows, counts first; the result is passed to `lookup_sent`."""
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
         bags: Any = self._sharded.module
@@ -120,10 +120,10 @@ class TorchRecTables:
         ids = KeyedJaggedTensor(keys=self._keys, values=values, offsets=offsets, weights=weights)
         return SentIds(context, bags.input_dist(context, ids), ids.stride())
 
-    def arrived(self, ids: "SentIds") -> Tensor:
+    def lookup_sent(self, ids: "SentIds") -> Tensor:
         """Return the result of `lookup` for ids that were sent."""
         bags: Any = self._sharded.module
-        features = ids.on_their_way().wait()
+        features = ids.send_ids().wait()
         if self.shared is None:
             return self._in_order(bags.compute_and_output_dist(ids.context, features))
         found = [look_up(of_part) for look_up, of_part in zip(bags._lookups, features, strict=True)]

@@ -11,7 +11,7 @@ import pytest
 
 from shunter.errors import HardwareError
 from shunter.extensions.distributed.links.nodes import alive_nodes, connected, node_of
-from shunter.extensions.distributed.node_readers import Nodes, Seen
+from shunter.extensions.distributed.node_readers import ExpectedFiles, Nodes
 from shunter.ingestion.build import build
 from shunter.ingestion.progress import READING, Progress
 from shunter.ingestion.schema import Options
@@ -30,18 +30,18 @@ def log_file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def seen(log_file: Path) -> Seen:
+def seen(log_file: Path) -> ExpectedFiles:
     mark = log_file.with_name("mark")
     mark.write_text("mark")
     stamp = log_file.stat()
-    return Seen({log_file: (stamp.st_size, stamp.st_mtime_ns)}, mark, "mark", log_file.parent)
+    return ExpectedFiles({log_file: (stamp.st_size, stamp.st_mtime_ns)}, mark, "mark", log_file.parent)
 
 
-def test_a_node_that_sees_log_and_cache_takes_part(seen: Seen) -> None:
+def test_a_node_that_sees_log_and_cache_takes_part(seen: ExpectedFiles) -> None:
     assert seen.fault() is None
 
 
-def test_a_node_without_the_log_or_with_another_one_does_not(seen: Seen, log_file: Path) -> None:
+def test_a_node_without_the_log_or_with_another_one_does_not(seen: ExpectedFiles, log_file: Path) -> None:
     with log_file.open("ab") as stream:
         stream.write(b"\n")
     assert seen.fault() == f"sees {log_file} with another size or modification time"
@@ -49,7 +49,7 @@ def test_a_node_without_the_log_or_with_another_one_does_not(seen: Seen, log_fil
     assert seen.fault() == f"does not see {log_file} (No such file or directory)"
 
 
-def test_a_node_without_the_cache_or_with_another_one_does_not(seen: Seen, log_file: Path) -> None:
+def test_a_node_without_the_cache_or_with_another_one_does_not(seen: ExpectedFiles, log_file: Path) -> None:
     seen.mark.write_text("another")
     assert seen.fault() == f"sees another folder at {log_file.parent}"
     seen.mark.unlink()

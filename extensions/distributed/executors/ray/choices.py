@@ -16,7 +16,7 @@ SLACK = 1e-6  # tolerance of a resource, which Ray counts in units of 1e-4
 SelectUpgrade = Callable[[Mapping[str, float], str, TrainingProgress], str | None]
 
 
-def nowhere(totals: Mapping[str, float], here: str, progress: TrainingProgress) -> None:
+def never_moves(totals: Mapping[str, float], here: str, progress: TrainingProgress) -> None:
     """Return None; a `SelectUpgrade` for training runs that never move."""
 
 
@@ -34,7 +34,7 @@ class Choices:
 
     slots: Callable[[Placement], list[WorkerSlot]]
     all: Sequence[Choice] = ()
-    select_upgrade: SelectUpgrade = nowhere
+    select_upgrade: SelectUpgrade = never_moves
     may_begin_elsewhere: bool = False
     memory_bytes: int = 0
 

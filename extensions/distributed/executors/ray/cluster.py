@@ -19,10 +19,10 @@ from shunter.engine.job import Hooks
 from shunter.engine.probes.measurement import Measurement
 from shunter.engine.profiling.profiles import local_profiles
 from shunter.errors import HardwareError, first_line
-from shunter.extensions.distributed.executors.ray.choices import Choices, SelectUpgrade, are_free, nowhere
+from shunter.extensions.distributed.executors.ray.choices import Choices, SelectUpgrade, are_free, never_moves
 from shunter.extensions.distributed.executors.ray.data import find_dataset, read_pieces, write_piece
 from shunter.extensions.distributed.executors.ray.network import network_between
-from shunter.extensions.distributed.executors.ray.node_trainer import measure_there
+from shunter.extensions.distributed.executors.ray.node_trainer import measure_on_node
 from shunter.extensions.distributed.executors.ray.slots import PROCESSES, FlowMeter, RayExecutor, WorkerSlot, spread
 from shunter.extensions.distributed.executors.ray.training import NodeLostError, train_on_nodes, wait_until_known
 from shunter.extensions.distributed.executors.sharded_files import read_sharded, write_sharded
@@ -124,7 +124,7 @@ class Cluster:
         node = self._node(placement)
         self._bring(dataset, node)
         there = placement.model_copy(update={"accelerator": placement.device})
-        return ray.get(self._on(node, measure_there).remote(dataset, spec, there, steps))
+        return ray.get(self._on(node, measure_on_node).remote(dataset, spec, there, steps))
 
     def prefer(
         self,
@@ -138,7 +138,7 @@ class Cluster:
         self._choices = Choices(
             slots=self.slots,
             all=tuple(one for one in choices if one.placement.node in self.nodes),
-            select_upgrade=select_upgrade or nowhere,
+            select_upgrade=select_upgrade or never_moves,
             may_begin_elsewhere=may_begin_elsewhere,
             memory_bytes=memory_bytes,
         )

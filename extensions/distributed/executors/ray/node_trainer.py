@@ -35,7 +35,7 @@ from shunter.engine.libraries import load_libraries
 from shunter.engine.probes.measurement import Measurement, measure
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.stopping import StopReason
-from shunter.extensions.distributed.executors.process_group import machine_here
+from shunter.extensions.distributed.executors.process_group import local_machine
 from shunter.extensions.distributed.executors.ray.data import find_dataset
 from shunter.extensions.distributed.executors.sharded_files import ShardedWatch, write_sharded
 from shunter.extensions.distributed.executors.together import train_together
@@ -56,7 +56,7 @@ MEET_SECONDS = 120.0  # longest wait for all processes to join
 NO_MODEL: Any = None  # model of processes that return no weights
 
 
-def measure_there(
+def measure_on_node(
     dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
 ) -> Measurement | None:
     """Measure steps on the node that runs this function; the data set must have been sent there before."""
@@ -323,7 +323,7 @@ def _agreed_sharding(member: Membership, job: ClickJob, division: Division) -> S
             and host_model is not None
             and host_model.can_be_divided(job.spec, job.dataset.features, job.hyperparameters, per_node)
         )
-        machine = machine_here(job.execution.device, sharing)
+        machine = local_machine(job.execution.device, sharing)
         if sharing < len(member.keepers):  # this machine's link does not connect the nodes
             machine = replace(machine, link_bytes_per_second=None)
         hosts = per_node if by_hosts else None

@@ -18,8 +18,8 @@ from shunter.extensions.distributed.planning.calibration import (
     SimulatedStep,
     Term,
     _strongest,
+    add_executed,
     calibrate,
-    keep_executed,
     read_executed,
     typical_step_seconds,
 )
@@ -110,8 +110,8 @@ def test_executed_plans_are_kept_once_each_and_damaged_lines_passed_over(tmp_pat
     path = tmp_path / "plans" / "executed.jsonl"
     assert read_executed(path) == []
     one = executed_plans(1)[0]
-    keep_executed(path, one)
-    keep_executed(path, one.model_copy(update={"measured_seconds": 2.0}))
+    add_executed(path, one)
+    add_executed(path, one.model_copy(update={"measured_seconds": 2.0}))
     assert [plan.measured_seconds for plan in read_executed(path, "here")] == [2.0]
     assert read_executed(path, "elsewhere") == []
     line = json.loads(path.read_text())
@@ -119,7 +119,7 @@ def test_executed_plans_are_kept_once_each_and_damaged_lines_passed_over(tmp_pat
     path.write_text(path.read_text() + json.dumps(line) + "\nno json\n" + "[" * 100_000 + "\n")
     assert len(read_executed(path)) == 1
     for number in range(MOST_KEPT + 1):
-        keep_executed(path, one.model_copy(update={"key": str(number)}))
+        add_executed(path, one.model_copy(update={"key": str(number)}))
     assert len(path.read_text().splitlines()) == MOST_KEPT
 
 

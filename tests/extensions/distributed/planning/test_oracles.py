@@ -14,7 +14,7 @@ from shunter.extensions.distributed.planning.costs import TableCosts
 from shunter.extensions.distributed.planning.device_costs import samples_by_rate
 from shunter.extensions.distributed.planning.dynamic_program import ROUNDING, best_by_states
 from shunter.extensions.distributed.planning.integer_program import solve
-from shunter.extensions.distributed.planning.machine import Machine, processes_here, read_machine
+from shunter.extensions.distributed.planning.machine import Machine, local_processes, read_machine
 from shunter.extensions.distributed.planning.options import options_of
 from shunter.extensions.distributed.planning.partition import earliest_end
 from shunter.extensions.distributed.planning.plan import Plan, differences, plan_text, read_plan
@@ -90,7 +90,7 @@ def test_the_dynamic_program_finds_the_best_of_all_plans_to_the_last_bit(
 @given(st.integers(0, 2**32), st.booleans())
 def test_no_step_is_below_its_bound(seed: int, is_here: bool) -> None:
     chance, demand = random.Random(seed), demand_of(seed, 4)
-    place = processes_here([make_profile()], 2) if is_here else machine(4, 2)
+    place = local_processes([make_profile()], 2) if is_here else machine(4, 2)
     model = StepModel(TableCosts(place, demand, 4096))
     plans = [[chance.choice(options_of(table, place, "executable")) for table in demand.tables] for _ in range(8)]
     bounds = Relaxation(model).bounds(np.array([model.costs.sums(plan) for plan in plans]))

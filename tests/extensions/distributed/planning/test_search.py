@@ -18,7 +18,7 @@ from shunter.extensions.distributed.planning.machine import Machine, machine_of,
 from shunter.extensions.distributed.planning.options import options_of
 from shunter.extensions.distributed.planning.partition import best_of_both, differencing, greedy
 from shunter.extensions.distributed.planning.plan import Plan, SplitKind, plan_text
-from shunter.extensions.distributed.planning.report import TORCHREC, check_devices, more_surely, search_plan
+from shunter.extensions.distributed.planning.report import TORCHREC, check_devices, choose_cautiously, search_plan
 from shunter.extensions.distributed.planning.search import Found, Search
 from shunter.extensions.distributed.planning.split_search import split_layers
 from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel, step_of
@@ -257,6 +257,6 @@ def test_torchrecs_plan_stays_unless_the_gain_is_more_than_two_predictions_err(
 ) -> None:
     own, theirs = (Choice("data_parallel"),), (Choice("row_wise", (0, 1)),)
     found = Found(own, 0.9, 0.5, {TORCHREC: 1.0})
-    taken, told = more_surely(found, theirs, error)
+    taken, told = choose_cautiously(found, theirs, error)
     assert (taken.choices, taken.step_seconds) == ((own, 0.9) if is_kept else (theirs, 1.0))
     assert bool(told) != is_kept

@@ -9,10 +9,10 @@ from shunter.extensions.distributed.planning.machine import (
     Channel,
     Machine,
     OnNodes,
-    processes_here,
+    local_processes,
     processes_on_nodes,
 )
-from shunter.extensions.distributed.planning.options import data_parallel, rows_everywhere
+from shunter.extensions.distributed.planning.options import all_row_wise, data_parallel
 from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel, step_of
 from tests.extensions.distributed.planning.test_search import demand_of
 from tests.hardware.profiles import make_profile
@@ -22,12 +22,12 @@ SLOW = Channel(latency_seconds=1.0, bytes_per_second=1e3)
 
 
 def here(**changes: object) -> Machine:
-    return replace(processes_here([make_profile()], 2), **changes)  # type: ignore[arg-type]
+    return replace(local_processes([make_profile()], 2), **changes)  # type: ignore[arg-type]
 
 
 def step(place: Machine, precision: str = "fp32") -> float:
     model = StepModel(TableCosts(place, DEMAND, 4096, precision))  # type: ignore[arg-type]
-    return step_of(model, rows_everywhere(DEMAND, place))[0]
+    return step_of(model, all_row_wise(DEMAND, place))[0]
 
 
 def test_vectors_go_through_memory_in_fp32_alone() -> None:
@@ -41,15 +41,15 @@ def test_vectors_go_through_memory_in_fp32_alone() -> None:
 def test_all_groups_meet_once_each_way() -> None:
     channel = Channel(latency_seconds=1.0, bytes_per_second=1e12)
     place = here(shared=dict.fromkeys(here().within, channel))
-    both = rows_everywhere(DEMAND, place)[:2] + data_parallel(DEMAND)[2:]
+    both = all_row_wise(DEMAND, place)[:2] + data_parallel(DEMAND)[2:]
     model = StepModel(TableCosts(place, DEMAND, 4096))
-    for plan in (rows_everywhere(DEMAND, place), both):
+    for plan in (all_row_wise(DEMAND, place), both):
         assert step_of(model, plan)[0] == pytest.approx(2.0, abs=0.5)
 
 
 def test_no_look_up_waits_for_ids_that_travel_ahead() -> None:
     model = StepModel(TableCosts(here(), DEMAND, 4096))
-    plan = SimulatedPlan(model, rows_everywhere(DEMAND, here()))
+    plan = SimulatedPlan(model, all_row_wise(DEMAND, here()))
     ids = {number for number, task in enumerate(model.graph.tasks) if task.phase.startswith("ids")}
     assert any(plan.task_seconds[one] for one in ids), "they take time of the cores all the same"
     lookups = [number for number, task in enumerate(model.graph.tasks) if task.phase == "lookup"]
@@ -59,8 +59,8 @@ def test_no_look_up_waits_for_ids_that_travel_ahead() -> None:
 
 def test_memory_is_shared_by_processes_of_one_machine_of_processors_alone() -> None:
     assert here().shared is not None
-    assert processes_here([make_profile(shared_vectors=())], 2).shared is None, "it was found that they cannot"
-    assert processes_here([make_profile()], 4, per_host=2).shared is None
+    assert local_processes([make_profile(shared_vectors=())], 2).shared is None, "it was found that they cannot"
+    assert local_processes([make_profile()], 4, per_host=2).shared is None
     gpus = [make_profile(name=f"cuda:{number}") for number in range(2)]
-    assert processes_here(gpus, 2).shared is None
+    assert local_processes(gpus, 2).shared is None
     assert processes_on_nodes(make_profile(), 2, 2, OnNodes(("a", "b"), 1)).shared is None
