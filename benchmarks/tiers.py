@@ -53,7 +53,7 @@ from shunter.extensions.tiers.memory.servers import BASE, read_servers
 from shunter.extensions.tiers.row_use import use_levels
 from shunter.extensions.tiers.slots import BYTES_A_ROW, BYTES_A_SLOT
 from shunter.extensions.tiers.stored import row_file
-from shunter.extensions.tiers.stored.room import divide
+from shunter.extensions.tiers.stored.memory_division import divide
 from shunter.extensions.tiers.stored.row_file import RowFile
 from shunter.extensions.tiers.stored.tables import StoredEmbeddings
 from shunter.hardware.types import Placement
@@ -163,10 +163,10 @@ def policies(folder: Path, rows: int, requests: int) -> dict[str, dict[str, floa
         found[name] = {}
         for trace, moved in (("as trained", 0), ("moved", rows // 2)):
             random = np.random.default_rng(SEED)
-            room = divide(rows * TABLES * dim * 4 // 10, sizes, dim, TABLES, **options)
+            divided = divide(rows * TABLES * dim * 4 // 10, sizes, dim, TABLES, **options)
             with path.open("rb") as file:
-                stored = RowFile(file.fileno(), 0, rows * TABLES, dim, room.buffer_bytes)
-            tables = StoredEmbeddings(sizes, dim, range(TABLES), stored, room).eval()
+                stored = RowFile(file.fileno(), 0, rows * TABLES, dim, divided.buffer_bytes)
+            tables = StoredEmbeddings(sizes, dim, range(TABLES), stored, divided).eval()
             offsets = torch.arange(20 * TABLES + 1, dtype=torch.int32)
             before = tables.counts
             for place in range(requests):

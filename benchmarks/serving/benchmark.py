@@ -33,7 +33,7 @@ import psutil
 from benchmarks.report import measure, parse_arguments, publish, table
 from shunter.engine.checkpoint.storage import save_model
 from shunter.extensions.tiers.stored import row_file
-from shunter.extensions.tiers.stored.room import WORKING_SHARE
+from shunter.extensions.tiers.stored.memory_division import WORKING_SHARE
 from shunter.hardware.devices.discovery import cpu_identity
 from shunter.hardware.meters.cpu import CpuPowerModel
 from shunter.ingestion.request import ingest_request

@@ -27,7 +27,7 @@ from shunter.engine.checkpoint.storage import (
 )
 from shunter.engine.checkpoint.tensor_file import TensorFile
 from shunter.errors import CheckpointError, RequestError
-from shunter.extensions.tiers.stored.room import Room, divide
+from shunter.extensions.tiers.stored.memory_division import MemoryDivision, divide
 from shunter.extensions.tiers.stored.row_file import FLOAT_BYTES, RowFile
 from shunter.extensions.tiers.stored.tables import StoredEmbeddings
 from shunter.models.embeddings.role import EmbeddingTables
@@ -50,8 +50,8 @@ def load_stored_model(
         directory: Folder of the model.
         memory_bytes: Memory limit of the tables of all members together.
         is_ranked: Whether the ids of each table are ranks by frequency; see
-            `shunter.extensions.tiers.stored.room.divide`.
-        division: Further arguments of `shunter.extensions.tiers.stored.room.divide`, such as `policy`.
+            `shunter.extensions.tiers.stored.memory_division.divide`.
+        division: Further arguments of `divide`, such as `policy`.
 
     Raises:
         CheckpointError: A file is missing or damaged, or the files do not match.
@@ -85,8 +85,10 @@ def load_stored_model(
         for member, (spec, size) in enumerate(zip(specs, sizes, strict=True)):
             name = TABLES if is_single else f"{MEMBERS}{member}.{TABLES}"
             place = _offset(head, name, spec, features, weights_path)
-            room = _room(memory_bytes * size // sum(sizes), spec, features, {"is_ranked": is_ranked, **division})
-            tables.append(_open_tables(file, place, spec, features, room))
+            memory = _divide_memory(
+                memory_bytes * size // sum(sizes), spec, features, {"is_ranked": is_ranked, **division}
+            )
+            tables.append(_open_tables(file, place, spec, features, memory))
         waiting = iter(tables)
         model, _ = build_described(
             path,
@@ -116,18 +118,20 @@ def _offset(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Featu
     return tensor["start"]
 
 
-def _room(memory_bytes: int, spec: ModelSpec, features: Features, options: Mapping[str, Any]) -> Room:
+def _divide_memory(
+    memory_bytes: int, spec: ModelSpec, features: Features, options: Mapping[str, Any]
+) -> MemoryDivision:
     rows, bags = [shape.rows for shape in spec.tables(features)], bag_tables(spec, features)
     has_lists = len(bags) == len(features.categorical) and any(field.multi_valued for field in features.categorical)
     return divide(memory_bytes, rows, spec.embedding_dim, len(bags), **{"has_lists": has_lists, **options})
 
 
 def _open_tables(
-    file: io.BufferedReader, start: int, spec: ModelSpec, features: Features, room: Room
+    file: io.BufferedReader, start: int, spec: ModelSpec, features: Features, memory: MemoryDivision
 ) -> StoredEmbeddings:
     rows, dim = [shape.rows for shape in spec.tables(features)], spec.embedding_dim
-    stored = RowFile(file.fileno(), start, sum(rows), dim, room.buffer_bytes)
-    return StoredEmbeddings(rows, dim, bag_tables(spec, features), stored, room)
+    stored = RowFile(file.fileno(), start, sum(rows), dim, memory.buffer_bytes)
+    return StoredEmbeddings(rows, dim, bag_tables(spec, features), stored, memory)
 
 
 def _layers(file: TensorFile) -> Iterator[tuple[str, Tensor]]:

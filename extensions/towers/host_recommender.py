@@ -127,7 +127,7 @@ class HostRecommender(HostModel):
         """Average the gradients so that they equal those of the whole batch."""
         processes = len(self._hosts.everyone.ranks)
         own = [parameter for tower in self._own() for parameter in self.layers.towers[tower].parameters()]
-        _mean_gradient(own, self._hosts.here.sum, processes)
+        _mean_gradient(own, self._hosts.local_members.sum, processes)
         _mean_gradient(list(self.layers.above.parameters()), self._hosts.everyone.sum, processes)
 
     @torch.no_grad()

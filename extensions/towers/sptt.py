@@ -144,7 +144,7 @@ class TowerEmbeddings(EmbeddingTables):
         hosts, each = self.hosts, len(pooled) // len(self.layout.owned)
         by_place = pooled.view(hosts.count, hosts.processes_per_host, each, len(self.own), self.dim).transpose(0, 1)
         counts = [len(own) for own in self._owned_here]
-        received = _exchange_rows(by_place.flatten(0, 2), hosts.here, hosts.count * each, counts)
+        received = _exchange_rows(by_place.flatten(0, 2), hosts.local_members, hosts.count * each, counts)
         return _reordered(received, self._within_host)
 
     def to_samples(self, vectors: Tensor, counts: Sequence[int]) -> Tensor:

@@ -118,7 +118,7 @@ class SimulatedStep(Frozen):
     """Step of a plan as uncalibrated tasks, which can be simulated again with other factors.
 
     Attributes:
-        machine: Key of machine and number of processes; plans with equal keys calibrate each other. None: not used.
+        machine: Key of machine and number of processes; plans with equal keys calibrate each other. None: no plan.
         predicted_seconds: Step time as predicted before the plan was executed.
         resources: Number of devices and links.
         resource: Number of the device or link of each task; -1 for none.
@@ -221,20 +221,20 @@ class _Fit:
 
 
 def calibrate(
-    plans: Sequence[ExecutedPlan], beforehand: Mapping[Term, float] = UNCALIBRATED.factors, model: str = ""
+    plans: Sequence[ExecutedPlan], prior: Mapping[Term, float] = UNCALIBRATED.factors, model: str = ""
 ) -> Calibration:
     """Learn the factors of one machine from the plans that were executed on it.
 
     Args:
         plans: Plans of one machine and one number of processes.
-        beforehand: Prior factors; only their ratios count.
+        prior: Prior factors; only their ratios count.
         model: Key of the model to predict, see `SimulatedStep.model`.
     """
     if not plans:
         return UNCALIBRATED
     steps = [_Step(plan.step, plan.measured_seconds) for plan in plans]
     ridges = RIDGES if len(plans) >= FEWEST_PLANS else (np.inf,)
-    known = np.array([beforehand[term] for term in TERMS])
+    known = np.array([prior[term] for term in TERMS])
     errors = {ridge: _errors_from_others(steps, ridge, known) for ridge in ridges}
     chosen = _strongest(errors)
     fit = _fit(steps, chosen, known)

@@ -10,7 +10,7 @@ COPIED_SHARES = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the tables
 
 
 def greedy(loads: Sequence[float], sizes: Sequence[float], room: Sequence[float]) -> list[int] | None:
-    """Assign the largest load first, each to the least loaded device with room (Graham, 1969); None without room.
+    """Assign the largest load first, each to the least loaded device where it fits (Graham, 1969); None if impossible.
 
     Args:
         loads: Seconds of each table.
@@ -59,7 +59,7 @@ def best_of_both(loads: Sequence[float], sizes: Sequence[float], room: Sequence[
 
 
 def earliest_end(loads: Sequence[Sequence[float]], sizes: Sequence[float], room: Sequence[float]) -> list[int] | None:
-    """Assign loads to unequal devices: the largest load first, each to the device with room that would end first.
+    """Assign loads to unequal devices: the largest load first, each to the device that ends first and where it fits.
 
     List scheduling for machines of unequal speed (Gonzalez, Ibarra and Sahni, 1977).
 

@@ -224,9 +224,9 @@ def step_model(
     """
     known = [one for one in executed if machine.key is not None and one.step.machine == machine.key]
     costs = TableCosts(machine, demand, request.batch_size, request.precision, samples)
-    beforehand = OF_PROCESSORS if machine.computes_messages else UNCALIBRATED.factors
+    prior = OF_PROCESSORS if machine.computes_messages else UNCALIBRATED.factors
     known_as = _model_key(costs)
-    calibration = calibrate(known, beforehand, known_as) if known or not machine.computes_messages else UNTAUGHT
+    calibration = calibrate(known, prior, known_as) if known or not machine.computes_messages else UNTAUGHT
     return StepModel(costs, overlap=request.overlap, calibration=calibration)
 
 
@@ -371,7 +371,7 @@ def _tables(model: StepModel, simulated: SimulatedPlan, plan: Plan, space: Space
 
 
 def _why(here: float, others: dict[str, float], full: set[str]) -> str:
-    """Return text on the second-best placement and on placements that do not fit."""
+    """Return a text that compares a table's second-best placement, and names placements that do not fit."""
     parts = []
     if others:
         kind, cost = min(others.items(), key=lambda one: one[1])

@@ -124,9 +124,9 @@ def compile_together(
 ) -> float | None:
     """Compile the part of a step that every process can compile; all processes call this with a share of a full batch.
 
-    For layers whose only state is their weights, the part is the whole step except for the tables and the update on the
-    processor. For other layers it is the layers alone. The first process compiles before the others, which then find
-    most results in torch's cache on this machine. If compilation fails in one process, no process compiles.
+    On a CPU, for layers whose only state is their weights, it is the whole step except for the tables and the update.
+    Otherwise it is only the layers. The first process compiles before the others, which then find most results in
+    torch's cache on this machine. If compilation fails in one process, no process compiles.
 
     Args:
         model: Model in training mode; weights and random state are not changed.

@@ -75,10 +75,10 @@ class Hosts:
     Attributes:
         rank: Rank of this process.
         host: Host of this process.
-        place: Index of this process within its host.
+        local_rank: Index of this process within its host.
         count: Number of the hosts.
         everyone: All processes.
-        here: Processes of this host.
+        local_members: Processes of this host.
         peers: Processes with the same index on every host.
         traffic: Messages that this process has sent.
 
@@ -95,14 +95,14 @@ class Hosts:
             )
         self.processes_per_host = processes_per_host
         self.rank, self.count = dist.get_rank(), processes // processes_per_host
-        self.host, self.place = divmod(self.rank, processes_per_host)
+        self.host, self.local_rank = divmod(self.rank, processes_per_host)
         self.traffic = Traffic()
         # All processes must make all groups, in the same order.
         by_host = [range(host * processes_per_host, (host + 1) * processes_per_host) for host in range(self.count)]
         by_place = [range(place, processes, processes_per_host) for place in range(processes_per_host)]
         self.everyone = Members(range(processes), self)
-        self.here = [Members(ranks, self) for ranks in by_host][self.host]
-        self.peers = [Members(ranks, self) for ranks in by_place][self.place]
+        self.local_members = [Members(ranks, self) for ranks in by_host][self.host]
+        self.peers = [Members(ranks, self) for ranks in by_place][self.local_rank]
 
 
 def exchange(sent: Tensor, members: Members, send_sizes: Sequence[int], receive_sizes: Sequence[int]) -> Tensor:

@@ -7,7 +7,7 @@ import numpy as np
 
 from shunter.extensions.tiers.memory.demand import TableDemand
 from shunter.extensions.tiers.memory.hits import predict_hits
-from shunter.extensions.tiers.memory.placement import USABLE, Load, place_greedily, rooms, tier_loads
+from shunter.extensions.tiers.memory.placement import USABLE, Load, place_greedily, table_capacities, tier_loads
 from shunter.extensions.tiers.memory.servers import Server
 
 MOST_NODES = 1_024
@@ -97,7 +97,9 @@ def _plan(server: Server, ask: TrainingDemand, nodes: int, reserved: float) -> P
         return None
     taken = np.zeros(len(tiers))
     np.add.at(taken, places, [load.size for load in loads])
-    left = np.array([0.0 if tier.is_block else room for room, tier in zip(rooms(tiers, 0.0), tiers, strict=True)])
+    left = np.array(
+        [0.0 if tier.is_block else room for room, tier in zip(table_capacities(tiers, 0.0), tiers, strict=True)]
+    )
     left = np.maximum(left - taken, 0.0)
     on_slow = [tiers[place].is_block for place in places]
     # Rows from the slow tier are then in a cache, which uses bandwidth of its tiers.

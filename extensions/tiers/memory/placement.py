@@ -42,7 +42,7 @@ class Load:
         return self.read / tier.read_bytes_per_second + self.written / tier.write_bytes_per_second
 
 
-def rooms(tiers: Sequence[Tier], reserved: float) -> list[float]:
+def table_capacities(tiers: Sequence[Tier], reserved: float) -> list[float]:
     """Return the bytes for tables in each tier; the share `reserved` of byte-addressed tiers is left to a row cache."""
     return [tier.capacity_bytes * USABLE * (1.0 if tier.is_block else 1 - reserved) for tier in tiers]
 
@@ -53,7 +53,7 @@ def place_greedily(loads: Sequence[Load], tiers: Sequence[Tier], reserved: float
     Returns:
         Index of the tier for each table; None if the tables do not fit.
     """
-    left = rooms(tiers, reserved)
+    left = table_capacities(tiers, reserved)
     order = sorted(range(len(loads)), key=lambda one: loads[one].share_of(tiers[0]) / loads[one].size, reverse=True)
     places = [0] * len(loads)
     for table in order:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shunter.errors import TooLargeError
-from shunter.extensions.tiers.stored.room import Room
+from shunter.extensions.tiers.stored.memory_division import MemoryDivision
 from shunter.extensions.tiers.stored.row_cache import RowCache
 from shunter.extensions.tiers.stored.row_file import RowFile
 from shunter.models.embeddings.cache_counts import LookupCounts
@@ -69,7 +69,7 @@ class StoredEmbeddings(EmbeddingTables):
         dim: Width of every row.
         table_of: See `EmbeddingTables`.
         file: File of the rows, table by table.
-        room: Division of the memory.
+        memory: Division of the memory.
 
     Raises:
         HardwareError: The file cannot be read.
@@ -78,20 +78,22 @@ class StoredEmbeddings(EmbeddingTables):
 
     is_in_memory = False
 
-    def __init__(self, rows: Sequence[int], dim: int, table_of: Sequence[int], file: RowFile, room: Room) -> None:
+    def __init__(
+        self, rows: Sequence[int], dim: int, table_of: Sequence[int], file: RowFile, memory: MemoryDivision
+    ) -> None:
         super().__init__(rows, dim, 0.0, table_of)
         self.is_frozen = True
         # The tables are not in the state dict: the loader of the model leaves their weights out.
         self.register_buffer("weight", torch.empty(0, dim), persistent=False)
         self.register_buffer("adagrad_sum", torch.empty(0), persistent=False)
-        self.room = room
+        self.memory = memory
         self._file = file
-        self._cache = RowCache(room.cached_rows, dim, room.policy)
-        self._pooled = PooledSums(room.pooled_bytes)
+        self._cache = RowCache(memory.cached_rows, dim, memory.policy)
+        self._pooled = PooledSums(memory.pooled_bytes)
         self._starts = np.array([0, *accumulate(self.rows)][:-1], np.int64)
         self._bag_starts = self._starts[list(self.table_of)]
-        self._pins = np.array(room.pinned, np.int64)
-        self._pin_starts = np.array([0, *accumulate(room.pinned)][:-1], np.int64)
+        self._pins = np.array(memory.pinned, np.int64)
+        self._pin_starts = np.array([0, *accumulate(memory.pinned)][:-1], np.int64)
         self._pinned = self._read_pinned()
         self._lock = threading.Lock()
         self._counts = LookupCounts()
@@ -99,11 +101,11 @@ class StoredEmbeddings(EmbeddingTables):
     @property
     def placement(self) -> str:
         """Sentence that counts the rows pinned in memory, cached and left in the file."""
-        room, rows = self.room, sum(self.rows)
-        whole = sum(pinned == table for pinned, table in zip(room.pinned, self.rows, strict=True))
+        memory, rows = self.memory, sum(self.rows)
+        whole = sum(pinned == table for pinned, table in zip(memory.pinned, self.rows, strict=True))
         how = "past the page cache" if self._file.is_direct else "through the page cache"
         return (
-            f"Of {rows:,} embedding rows {sum(room.pinned):,} stay in memory ({whole} of {len(self.rows)} tables "
+            f"Of {rows:,} embedding rows {sum(memory.pinned):,} stay in memory ({whole} of {len(self.rows)} tables "
             f"whole), {self._cache.slots:,} of the others at a time; the rest is read from the file, {how}."
         )
 
@@ -127,7 +129,7 @@ class StoredEmbeddings(EmbeddingTables):
         bags_of_table = (len(ends) - 1) // len(self.table_of)
         rows = values.numpy().astype(np.int64) + np.repeat(self._bag_starts, np.diff(ends[::bags_of_table]))
         with self._lock:
-            if self.room.pooled_bytes and weights is None:
+            if self.memory.pooled_bytes and weights is None:
                 pooled = self._sums_with_lists(rows, ends)
             else:
                 pooled = self._sums(rows, ends, weights)
@@ -143,8 +145,8 @@ class StoredEmbeddings(EmbeddingTables):
     def warm(self, rows: np.ndarray) -> None:
         """Load rows into the cache; their numbers must be ascending."""
         with self._lock:
-            for start in range(0, len(rows), self.room.batch_rows):
-                self._gather(rows[start : start + self.room.batch_rows])
+            for start in range(0, len(rows), self.memory.batch_rows):
+                self._gather(rows[start : start + self.memory.batch_rows])
 
     def close(self) -> None:
         """Close the file of the embedding tables."""
@@ -153,8 +155,8 @@ class StoredEmbeddings(EmbeddingTables):
     def _read_pinned(self) -> np.ndarray:
         pinned = np.empty((int(self._pins.sum()), self.dim), np.float32)
         for start, first, count in zip(self._pin_starts, self._starts, self._pins, strict=True):
-            for done in range(0, int(count), self.room.batch_rows):
-                many = min(int(count) - done, self.room.batch_rows)
+            for done in range(0, int(count), self.memory.batch_rows):
+                many = min(int(count) - done, self.memory.batch_rows)
                 pinned[start + done : start + done + many] = self._file.read(first + np.arange(done, done + many))
         return pinned
 
@@ -183,12 +185,12 @@ class StoredEmbeddings(EmbeddingTables):
     def _sums(self, rows: np.ndarray, ends: np.ndarray, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag, `[bags, dim]`; split the bags if memory cannot hold all their distinct rows."""
         distinct, position = np.unique(rows, return_inverse=True)
-        if len(distinct) > self.room.batch_rows:
+        if len(distinct) > self.memory.batch_rows:
             bags = len(ends) - 1
             if bags == 1:
                 raise TooLargeError(
                     f"A list of {len(distinct):,} ids needs more embedding rows than the "
-                    f"{self.room.batch_rows:,} that fit into memory: raise --memory, or send shorter "
+                    f"{self.memory.batch_rows:,} that fit into memory: raise --memory, or send shorter "
                     "lists."
                 )
             cut = ends[bags // 2]

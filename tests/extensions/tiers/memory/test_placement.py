@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shunter.extensions.tiers.memory.placement import Load, place_greedily, rooms, tier_loads
+from shunter.extensions.tiers.memory.placement import Load, place_greedily, table_capacities, tier_loads
 from shunter.extensions.tiers.memory.servers import Tier
 
 FAST = Tier(capacity_bytes=100, read_bytes_per_second=100, write_bytes_per_second=100, granule_bytes=1)
@@ -20,7 +20,7 @@ LOADS = st.lists(
 def fits(loads: list[Load], tiers: list[Tier], places: list[int] | tuple[int, ...]) -> bool:
     taken = np.zeros(len(tiers))
     np.add.at(taken, list(places), [load.size for load in loads])
-    return bool((taken <= np.array(rooms(tiers, 0.0)) * (1 + 1e-6)).all())
+    return bool((taken <= np.array(table_capacities(tiers, 0.0)) * (1 + 1e-6)).all())
 
 
 @settings(deadline=None, max_examples=60)
@@ -45,11 +45,12 @@ def test_greedy_is_near_the_best_of_all_placements() -> None:
         tiers = [FAST, LARGE]
         greedy = place_greedily(loads, tiers)
         assert greedy is not None
-        is_room = (1 - everywhere) @ sizes <= rooms(tiers, 0.0)[0]
+        is_room = (1 - everywhere) @ sizes <= table_capacities(tiers, 0.0)[0]
         fast, large = ([load.share_of(tier) for load in loads] for tier in tiers)
         every = np.maximum((1 - everywhere) @ fast, everywhere @ large)
         ratios.append(
-            max(tier_loads(loads, tiers, greedy)) / every[is_room & (everywhere @ sizes <= rooms(tiers, 0.0)[1])].min()
+            max(tier_loads(loads, tiers, greedy))
+            / every[is_room & (everywhere @ sizes <= table_capacities(tiers, 0.0)[1])].min()
         )
     assert min(ratios) >= 1 - 1e-9
     assert np.median(ratios) <= 1.02

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shunter.errors import TooLargeError
-from shunter.extensions.tiers.stored.room import divide
+from shunter.extensions.tiers.stored.memory_division import divide
 from shunter.extensions.tiers.stored.row_file import RowFile
 from shunter.extensions.tiers.stored.tables import StoredEmbeddings
 from shunter.models.embeddings.pooled import build_embeddings
@@ -24,10 +24,10 @@ def stored(folder: Path, memory: int = LEAST, **division: Any) -> StoredEmbeddin
     path = folder / "rows"
     if not path.exists():
         path.write_bytes(bytes(12) + WEIGHT.numpy().tobytes())
-    room = divide(memory, ROWS, DIM, len(TABLE_OF), **division)
+    divided = divide(memory, ROWS, DIM, len(TABLE_OF), **division)
     with path.open("rb") as file:
-        rows = RowFile(file.fileno(), 12, sum(ROWS), DIM, room.buffer_bytes)
-    return StoredEmbeddings(ROWS, DIM, TABLE_OF, rows, room).eval()
+        rows = RowFile(file.fileno(), 12, sum(ROWS), DIM, divided.buffer_bytes)
+    return StoredEmbeddings(ROWS, DIM, TABLE_OF, rows, divided).eval()
 
 
 def in_memory() -> torch.nn.Module:
@@ -95,7 +95,7 @@ def test_a_list_that_came_before_is_not_read_again(tmp_path: Path) -> None:
 
 def test_a_list_that_no_memory_holds_is_one_sentence(tmp_path: Path) -> None:
     tables = stored(tmp_path)
-    count = tables.room.batch_rows + 1
+    count = tables.memory.batch_rows + 1
     values = torch.cat([torch.tensor([1, 2]), torch.arange(count), torch.tensor([7])]).int()
     offsets = torch.tensor([0, 1, 2, 2 + count, 3 + count], dtype=torch.int32)
     with pytest.raises(TooLargeError, match=f"A list of {count:,} ids"):
@@ -105,7 +105,7 @@ def test_a_list_that_no_memory_holds_is_one_sentence(tmp_path: Path) -> None:
 def test_a_batch_with_more_rows_than_there_is_room_for_is_looked_up_in_parts(tmp_path: Path) -> None:
     tables, expected = stored(tmp_path), in_memory()
     values, offsets = batch_of(np.full((len(TABLE_OF), 2_000), 1), np.random.default_rng(0))
-    assert len(np.unique(values)) > tables.room.batch_rows
+    assert len(np.unique(values)) > tables.memory.batch_rows
     assert torch.equal(tables(values, offsets), expected(values, offsets))
 
 

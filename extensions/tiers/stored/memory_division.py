@@ -22,7 +22,7 @@ PINNED_SHARE = 0.5  # of the memory for rows, for pinned rows
 
 
 @dataclass(frozen=True, kw_only=True)
-class Room:
+class MemoryDivision:
     """Division of the memory of stored tables, in rows and bytes.
 
     Attributes:
@@ -52,7 +52,7 @@ def divide(
     has_lists: bool = False,
     pinned_share: float = PINNED_SHARE,
     policy: Policy = "lru",
-) -> Room:
+) -> MemoryDivision:
     """Divide the memory between the tables' rows and the caches.
 
     Args:
@@ -83,7 +83,7 @@ def divide(
     ranked = is_ranked or [True] * len(rows)
     pinned = first_rows(int(pinned_share * left) // row_bytes, rows, ranked)
     cached = (left - sum(pinned) * row_bytes) // (row_bytes + BYTES_A_SLOT)
-    return Room(
+    return MemoryDivision(
         pinned=pinned,
         cached_rows=min(cached, sum(rows) - sum(pinned)),
         policy=policy,
@@ -93,24 +93,25 @@ def divide(
     )
 
 
-def first_rows(room: int, rows: Sequence[int], is_ranked: Sequence[bool]) -> tuple[int, ...]:
-    """Return the number of first rows to pin of each table: whole small tables, and the same number of all others.
+def first_rows(most_rows: int, rows: Sequence[int], is_ranked: Sequence[bool]) -> tuple[int, ...]:
+    """Return the number of first rows of each table to pin, together at most `most_rows`.
 
-    A table whose ids are not ranks is pinned as a whole or not at all.
+    Small tables are pinned whole, and the same number of rows of each other table. A table whose ids are not ranks is
+    pinned whole or not at all.
     """
     sizes = np.sort(np.array([size for size, is_rank in zip(rows, is_ranked, strict=True) if is_rank], np.int64))
     taken = [0] * len(rows)
     for table in sorted((table for table, is_rank in enumerate(is_ranked) if not is_rank), key=lambda one: rows[one]):
-        if rows[table] > room // len(rows):
+        if rows[table] > most_rows // len(rows):
             break
         taken[table] = rows[table]
-        room -= rows[table]
+        most_rows -= rows[table]
     level = 0
     for place, size in enumerate(sizes.tolist()):
-        if (size - level) * (len(sizes) - place) > room:
-            level += room // (len(sizes) - place)
+        if (size - level) * (len(sizes) - place) > most_rows:
+            level += most_rows // (len(sizes) - place)
             break
-        room -= (size - level) * (len(sizes) - place)
+        most_rows -= (size - level) * (len(sizes) - place)
         level = size
     return tuple(
         min(size, level) if is_rank else had for size, is_rank, had in zip(rows, is_ranked, taken, strict=True)
