@@ -112,7 +112,7 @@ class TorchRecTables:
         return self.lookup_sent(self.start_sending(values, offsets, weights))
 
     def start_sending(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> "SentIds":
-        """Start to send a batch's ids to the owners of their rows, counts first; the result is passed to `lookup_sent`."""
+        """Start to send ids to the owners of their rows, counts first; pass the result to `lookup_sent`."""
         from torchrec.sparse.jagged_tensor import KeyedJaggedTensor
 
         bags: Any = self._sharded.module
