@@ -116,7 +116,7 @@ def test_a_champion_larger_than_the_free_memory_is_loaded_with_its_tables_in_the
     monkeypatch.setattr("shunter.engine.checkpoint.scoring.LARGEST_SHARE", 0.5)
     found = load_champion("large")
     (tables,) = tables_of(found)
-    assert tables.room.cached_rows < sum(tables.rows)
+    assert tables.memory.cached_rows < sum(tables.rows)
     assert np.array_equal(np.asarray(found.predict(some)), whole)
     assert ModelUpdater("large", Metrics()).current().tables
     with pytest.raises(RequestError, match=r"The memory 'half' is not a size: .*512MiB"):

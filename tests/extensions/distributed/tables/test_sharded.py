@@ -99,8 +99,8 @@ def steps_ahead() -> dict[str, Any]:
         tables = build("table_wise", "fp32")
         ((_, part),) = tables._parts
         assert isinstance(part, TorchRecTables)
-        sent, begin = [], part.sent
-        part.sent = lambda *ids, begin=begin, sent=sent: (sent.append(ids), begin(*ids))[1]  # type: ignore[method-assign]
+        sent, begin = [], part.start_sending
+        part.start_sending = lambda *ids, begin=begin, sent=sent: (sent.append(ids), begin(*ids))[1]  # type: ignore[method-assign]
         was_sent = []
         for number, (values, offsets) in enumerate(batches):
             if way == "ahead" and number + 1 < len(batches):
