@@ -1,4 +1,4 @@
-"""Every folder of the project is a part of the one package `shunter`; pyproject.toml holds all else."""
+"""Every folder of the project is a part of the one package `shunter`; all other settings are in pyproject.toml."""
 
 from setuptools import Extension, find_packages, setup
 

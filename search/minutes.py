@@ -116,7 +116,10 @@ class Minutes:
 
     @property
     def left_of_command_seconds(self) -> float:
-        """Seconds until the steps after the runs begin, with all overhead counted; infinite without a limit."""
+        """Seconds until the steps after the training runs must begin, within the limit of the whole command.
+
+        Infinite without a limit.
+        """
         of_limits = math.inf if self.budget is None else self.budget.left_seconds
         if self.most_seconds is None:
             return of_limits
@@ -125,7 +128,7 @@ class Minutes:
 
     @property
     def used_share_of_trials(self) -> float:
-        """Used share of the trials' time; 0 without a limit."""
+        """Share of the time for trials that is used, from 0 to 1; 0 without a limit."""
         return self.trials_seconds / max(self.trials_seconds + self.left_for_trials_seconds, 1e-9)
 
     @property
@@ -151,12 +154,12 @@ class Minutes:
     def command_exhausted(self) -> StopReason | None:
         """Return the reason to stop once the whole command has used up its minutes; None before.
 
-        All time outside the training runs counts here, even if it exceeds `MOST_OVERHEAD` of the minutes.
+        All time outside the training runs counts; `left_seconds` counts at most `MOST_OVERHEAD` of the minutes.
         """
         return None if self.left_of_command_seconds > 0 else self.used_up
 
     def baselines_ended(self) -> StopReason | None:
-        """Return the reason to stop once baselines have used their share of the time; None before."""
+        """Return the reason to stop once baselines have used `BASELINES_SHARE` of the training time; None before."""
         if not self.is_limited or self.around_seconds < BASELINES_SHARE * self._most_trained:
             return None
         minutes = (self.most_seconds or self._most_trained) / 60

@@ -66,8 +66,8 @@ def search(
     Raises:
         TrainingError: No trial has a result.
         InfeasibleError: Every trial exceeds a limit by a measured value.
-        RequestError: The family, the method, a weighted task or a value of the space is invalid, or the batch is larger
-            than the data.
+        RequestError: The family, the method, a task with a weight or a value of the space is invalid, or the batch is
+            larger than the data.
         DataError: An array cannot be read.
         TrackingError: A store fails.
         CheckpointError: The folder cannot be written.
@@ -177,7 +177,7 @@ def _result(job: SearchJob, space: Space, study: "Study", loop: Loop, usage: Usa
 
 
 def _past(job: SearchJob) -> tuple[PastStudy, ...]:
-    """Read earlier searches; return nothing if the extension that reads them is not installed."""
+    """Return earlier searches on similar data; empty if the extension that reads them is not installed."""
     if not PAST_SEARCHES.entries["studies"].is_installed:
         return ()
     options = job.request.search
@@ -238,13 +238,13 @@ def space_for(
     Args:
         dataset: Data set.
         request: Request with the name of the space and the model family.
-        placement: Placement of the trials, and of learning the partition of fields into towers for a family with
-            towers.
+        placement: Placement of the trials. A family with towers also learns the partition of its fields at this
+            placement.
         directory: Folder of the search.
         parent_run_id: MLflow run of the search.
 
     Raises:
-        RequestError: The family or a weighted task is unknown, or the space is empty.
+        RequestError: The family, or a task with a weight, is unknown, or the space is empty.
         MissingExtensionError: The space belongs to an extension that is not installed.
     """
     weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)

@@ -53,7 +53,7 @@ class ImpatientProtocol(H11Protocol):
 
     @property
     def _is_unfinished(self) -> bool:
-        """Return True if the first request, or the body of a request, is not yet complete."""
+        """Return True before the head of the first request has arrived, and while the body of a request arrives."""
         return self.cycle is None or (self.cycle.more_body and not self.cycle.response_complete)
 
     def _others(self) -> "list[ImpatientProtocol]":
@@ -79,7 +79,7 @@ class ImpatientProtocol(H11Protocol):
 
 
 def _close_some(connections: list[ImpatientProtocol]) -> bool:
-    """Close the least useful connections; return False if all connections are being answered."""
+    """Close the oldest connections with an incomplete request, else an idle one; return False if all are busy."""
     unfinished = [one for one in connections if one._is_unfinished]
     idle = unfinished or [one for one in connections if one._is_idle]
     oldest = sorted(idle, key=lambda one: one._waits_since)[: max(len(unfinished) // CLOSED_AT_ONCE, 1)]

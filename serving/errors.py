@@ -62,7 +62,7 @@ class WrongHostError(RefusedError):
 
 
 class UnusableRowsError(RefusedError):
-    """More values of a column are unknown or unreadable than the server allows."""
+    """Error: more values of a column are unknown or unreadable than the server allows."""
 
     code = "unusable-rows"
     status = 422

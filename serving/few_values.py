@@ -87,7 +87,10 @@ class ValueEncoder:
         )
 
     def _ids(self, columns: Mapping[str, Any], rows: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]] | None:
-        """Return ids int32 [rows, columns] and flags of single-valued columns; None if `encode` must return None."""
+        """Return ids, int32 [rows, columns], and `ValueFlag` bits, uint8 [columns, rows], of single-valued columns.
+
+        The result is None if only `Encoder.encode_table` can encode a column.
+        """
         marked = np.empty((rows, len(self._single)), np.int32)
         own_flags: dict[int, NDArray[np.uint8]] = {}
         unknown: list[tuple[int, CategoricalField, Column, list[Any]]] = []
@@ -128,7 +131,7 @@ class ValueEncoder:
     def _looked_up(
         self, unknown: Sequence[tuple[int, CategoricalField, Column, list[Any]]]
     ) -> Iterator[tuple[int, list[int]]]:
-        """Yield column index and ids of each field with uncached values; id 0 becomes `UNKNOWN` or `MISSING`.
+        """Yield index and ids of each column with uncached values; an id is `MISSING` for None, `UNKNOWN` if unseen.
 
         The keys of all fields of one kind are computed in one call.
         """

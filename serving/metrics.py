@@ -27,7 +27,7 @@ class Metrics:
         waiting_rows: Number of rows that wait to be scored.
         model: 1 for the served version of the model.
         takeovers: Number of attempts to replace the served version, by result (`done` or `failed`).
-        index_recall: Share of the exact best items that the index finds, by the length of the list.
+        index_recall: Share of the exact best items that the index finds, by the number of requested items.
         index_seconds: Time to build the index; 0 without an index.
         tables: Function that returns the numbers of embedding rows that the served model read from memory and from the
             file.

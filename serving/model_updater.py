@@ -167,7 +167,10 @@ class ModelUpdater:
             self._metrics.index_recall.labels(str(length)).set(recall)
 
     def _log_error(self, title: str, error: Exception) -> None:
-        """Log why the old model stays in use; only errors of the store are retried."""
+        """Log why the old model stays in use.
+
+        A found version whose loading raised a `ShunterError` is not tried again; other errors are retried.
+        """
         self._metrics.takeovers.labels("failed").inc()
         if isinstance(error, ShunterError) and title != "?":
             self._refused = title

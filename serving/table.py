@@ -73,7 +73,7 @@ def columns_of_records(records: Sequence[Mapping[str, Any]]) -> dict[str, list[A
     A column that is absent from a record has the value None in this row.
 
     Raises:
-        RefusedError: Nearly all values of the columns would be None.
+        RefusedError: Nearly all values of the columns would be None, which would need far more memory than the records.
     """
     names = dict.fromkeys(name for record in records for name in record)
     given = sum(map(len, records))

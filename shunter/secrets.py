@@ -33,7 +33,7 @@ def without_secrets(text: str) -> str:
         text: Any text.
 
     Returns:
-        The text with `***` in their places.
+        The text with `***` in place of each secret.
     """
     for value in (*_kept, *_secret_values(tuple(sorted(os.environ.items())))):
         text = text.replace(value, HIDDEN)

@@ -204,27 +204,27 @@ class Settings(BaseSettings):
 
     @property
     def opened_roots_path(self) -> Path:
-        """File of further folders that deployments may read, as given to `shunter up`."""
+        """File with further folders that deployments may read: those of `shunter up` and those of nightly runs."""
         return self.services_directory / "opened_roots.json"
 
     @property
     def model_key_path(self) -> Path:
-        """Key that signs registered models; made when the first one is registered."""
+        """File of the key that signs registered models; created when the first model is registered."""
         return self.model_key or self.home / "model.key"
 
     @property
     def model_keys_directory(self) -> Path:
-        """Copies of the keys that this home has signed models with, one file per key."""
+        """Folder with copies of the keys that this home has signed models with, one file for each key."""
         return self.home / "model-keys"
 
     @property
     def accepted_models_directory(self) -> Path:
-        """Fingerprints of models that `--accept` has named, one empty file per model."""
+        """Folder of the fingerprints of models that `--accept` has named, one empty file for each model."""
         return self.home / "accepted-models"
 
     @property
     def catalogue_path(self) -> Path:
-        """The user's part of the hardware catalogue; need not exist."""
+        """File of the user's additions to the hardware catalogue; need not exist."""
         return self.catalogue or self.home / "catalogue.yaml"
 
     @property
@@ -234,12 +234,12 @@ class Settings(BaseSettings):
 
     @property
     def cache_directory(self) -> Path:
-        """Ingested data sets, one folder per content fingerprint."""
+        """Folder of ingested data sets, one subfolder for each content fingerprint."""
         return self.home / "cache"
 
     @property
     def frames_directory(self) -> Path:
-        """Frames that were given from Python, as Parquet, one folder per content."""
+        """Folder of data frames that Python callers passed, as Parquet files, one subfolder for each content."""
         return self.home / "frames"
 
     @property
@@ -254,7 +254,7 @@ class Settings(BaseSettings):
 
     @property
     def data_features_directory(self) -> Path:
-        """Meta-features of data sets, one JSON file per content and code."""
+        """Folder of meta-features, one JSON file for each data set and version of the code that computes them."""
         return self.home / "data_features"
 
     @property
@@ -269,27 +269,27 @@ class Settings(BaseSettings):
 
     @property
     def profile_directory(self) -> Path:
-        """Measured hardware profiles, one JSON file per machine."""
+        """Folder of measured hardware profiles, one JSON file for each machine."""
         return self.home / "profiles"
 
     @property
     def runs_directory(self) -> Path:
-        """State of runs that may be resumed: studies, checkpoints, the decision taken."""
+        """Folder of the state of resumable runs: studies, checkpoints and placement decisions."""
         return self.home / "runs"
 
     @property
     def nights_directory(self) -> Path:
-        """Folder of the days and the state of nightly retraining, by registered model."""
+        """Folder of nightly retraining: the daily logs and the state, one subfolder for each registered model."""
         return self.home / "nights"
 
     @property
     def downloads_directory(self) -> Path:
-        """Files fetched from a package registry, checked against their sha256."""
+        """Folder of files from a package registry, checked against their SHA-256."""
         return self.home / "downloads"
 
     @property
     def objects_directory(self) -> Path:
-        """Local copies of remote objects and of versions of tables, one folder for each version of an address."""
+        """Folder of local copies of remote files and tables, one subfolder for each version of a remote address."""
         return self.home / "objects"
 
     @property

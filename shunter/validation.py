@@ -68,8 +68,8 @@ def clause(fault: Mapping[str, Any], model: type[BaseModel], name: str = "key") 
 
     Args:
         fault: Error of pydantic.
-        model: Model that was validated.
-        name: Noun for its fields: key, option, field.
+        model: Pydantic model that was validated.
+        name: Noun for the fields in the message: key, option or field.
     """
     where, kind = tuple(fault["loc"]), str(fault["type"])
     if kind == "extra_forbidden":
@@ -83,7 +83,7 @@ def clause(fault: Mapping[str, Any], model: type[BaseModel], name: str = "key") 
 
 
 def own_text(fault: Mapping[str, Any], where: str) -> str:
-    """Return the message of a check in Shunter's own models, preceded by the value if it is a scalar."""
+    """Return the message of a check that Shunter adds to a pydantic model, preceded by the value if it is a scalar."""
     message = str(fault.get("ctx", {}).get("error") or fault["msg"]).removeprefix("Value error, ").rstrip(".")
     if not where or isinstance(fault["input"], Mapping | BaseModel):
         return message
@@ -91,7 +91,7 @@ def own_text(fault: Mapping[str, Any], where: str) -> str:
 
 
 def expected(fault: Mapping[str, Any]) -> str:
-    """Return a text on the expected value."""
+    """Return the kind of value that would be valid, such as `a whole number`, for an error of pydantic."""
     kind, context = str(fault["type"]), {name: _number(value) for name, value in fault.get("ctx", {}).items()}
     if kind in _EXPECTED:
         return _EXPECTED[kind].format_map(context).replace("'", "").replace(" characters", _plural(context))
@@ -102,7 +102,7 @@ def expected(fault: Mapping[str, Any]) -> str:
 
 
 def unknown(given: str, known: list[str], name: str = "key", where: str = "") -> str:
-    """Return a clause about an unknown name, with the nearest known name or all known names."""
+    """Return a clause that says that a name is unknown, with the most similar known name or all known names."""
     near = difflib.get_close_matches(given, known, n=1, cutoff=0.6)
     inside = f" in {where}" if where else ""
     if near:

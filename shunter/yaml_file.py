@@ -72,8 +72,8 @@ class _Extent:
 
     Attributes:
         anchor: Name by which aliases stand for the value.
-        values: Keys and values.
-        depth: Levels.
+        values: Number of keys and values.
+        depth: Number of nested levels.
     """
 
     anchor: str | None
@@ -158,7 +158,7 @@ def read_yaml(path: Path, what: str, example: str, error_type: type[ShunterError
         path: The file.
         what: Kind of the file for messages, such as "schema file".
         example: Example content of such a file, for messages.
-        error_type: Kind of the error.
+        error_type: Class of the error to raise.
 
     Raises:
         ShunterError: The file cannot be read, is neither YAML nor JSON, repeats a key or has no keys.
@@ -180,7 +180,7 @@ def parse_yaml(text: str, shown_name: str, example: str, error_type: type[Shunte
         text: YAML or JSON text.
         shown_name: Name of the file, as the beginning of a sentence.
         example: Example content, for messages.
-        error_type: Kind of the error.
+        error_type: Class of the error to raise.
 
     Raises:
         ShunterError: The text is neither YAML nor JSON, repeats a key or has no keys.

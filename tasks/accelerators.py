@@ -39,7 +39,7 @@ Estimate = Callable[[], Decision]
 
 
 def installed_move(name: str) -> Any:
-    """Return an implementation from the registry `MOVES`; None if its extension is absent, so that no run is moved."""
+    """Return the entry of `MOVES` that moves running training jobs; None if its extension is not installed."""
     return MOVES.load(name) if name in MOVES.names else None
 
 
@@ -74,7 +74,7 @@ def reserve_for_flow(
 
 
 def _accepting(estimate: Estimate) -> Accept:
-    """Return a function that decides whether the free accelerators are enough; it waits if the estimate fails."""
+    """Return a function that decides whether the reserved accelerators are enough; False if `estimate` fails."""
 
     def accept(held: Reservation) -> bool:
         try:

@@ -160,7 +160,7 @@ def parts(settings: Settings) -> list[Part]:
 
 
 def _part_of(name: str, home: Path) -> Part:
-    """Return a part of `HOME_PARTS`."""
+    """Return the part of the home that an extension registers in `HOME_PARTS` under a name."""
     about = HOME_PARTS.entry(name).capabilities
     return Part(name, home / str(about["folder"]), HOME_PARTS.load(name), advice=str(about["advice"]))
 

@@ -55,7 +55,7 @@ def fused_of(
 
     Args:
         directory: Folder of the combined ranker.
-        by: Quantity that is summed over the members.
+        by: Scores that are summed over the members: z-scores or reciprocal ranks.
         members: Members of the ensemble; their seconds and joules include all their training runs.
         validation: Quality of the ensemble on the validation part.
     """

@@ -37,7 +37,7 @@ class ProcessEnergy:
         self._since, self._used = self._now(), self._core_seconds()
 
     def take(self) -> EnergyReading:
-        """Return the energy since the last reading or restart."""
+        """Return the energy since the last `take` or `restart`, as a reading with its uncertainty."""
         self._model = self._model or cpu_power_model()
         since, used = self._since, self._used
         self.restart()

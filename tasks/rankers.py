@@ -66,7 +66,7 @@ class Purpose:
     Attributes:
         kind: Kind of the training runs in MLflow.
         name: Prefix of their names and folders.
-        should_stop: Stop condition, called repeatedly; None means that the training continues.
+        should_stop: Called repeatedly during a training run; returns the reason to stop, or None to continue.
     """
 
     kind: RunKind
@@ -323,7 +323,7 @@ def _job(run: RunContext, spec: GraphSpec, rates: RankingHyperparameters, schedu
 
 
 def _placement(run: RunContext, spec: GraphSpec, rates: RankingHyperparameters) -> Placement:
-    """Return the placement of a setting, with its batch size; on a cluster, solved models run on this machine's CPU."""
+    """Return the placement of a setting, with its batch size; without a cluster for models solved in closed form."""
     placement = run.decision.placement
     if run.cluster is not None and is_solved(spec.family):
         placement = placement.model_copy(update={"accelerator": "cpu"})
@@ -421,7 +421,7 @@ class RankerRecipe(Recipe):
 
 
 def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBaseline]) -> str:
-    """Return the reason for the choice, in one sentence."""
+    """Return why this graph model is registered, in one sentence with its metric on validation."""
     count, others = len(tried.trained), len(baselines)
     among = f"{count} setting{'s' if count > 1 else ''}" + (f" and {others} baselines" if others else "")
     is_whole = best.name.endswith(WHOLE)
@@ -432,7 +432,7 @@ def _why_kept(best: TrainedRanker, tried: Tried, baselines: Sequence[RankedBasel
 
 
 def _why_fused(fused: TrainedRanker, fusion: Fusion) -> str:
-    """Return the reason for the ensemble, in one sentence."""
+    """Return why the ensemble of graph models is registered, in one sentence with its gain on validation."""
     by = fused.schedule.select_by if fused.schedule.select_by == "recall@20" else "ndcg@20"
     *others, last = fusion.members
     return (

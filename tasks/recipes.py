@@ -225,7 +225,7 @@ def _candidates(
 
 
 def _combined(run: RunContext, candidates: Sequence[TrainedModel], placement: Placement) -> EnsembleResult:
-    """Combine the candidates."""
+    """Select the best ensemble of the candidates, score it, and note its validation AUC and NE in the record."""
     result = build_ensemble(
         run.dataset,
         candidates,

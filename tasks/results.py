@@ -40,7 +40,7 @@ def show_result(
 
 
 def link_run(run_id: str, files: Mapping[str, str]) -> dict[str, str]:
-    """Return links to a run in MLflow and to files of it by name; those to run and report are artifacts of the flow.
+    """Return links, by name, to an MLflow run and its files; show the links to run and report in the Prefect UI.
 
     Args:
         run_id: Run in MLflow.

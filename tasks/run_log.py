@@ -71,7 +71,10 @@ def outcome_sentences(
 
 
 def _champion_sentence(registered: RegisteredModel, fingerprint: str) -> list[str]:
-    """Return a sentence on the previous or present champion, with its metrics on its own test part."""
+    """Return a sentence with the test metrics of the champion, or of the replaced one if this version was promoted.
+
+    The list is empty if there is no such version.
+    """
     rival = rival_of(registered.name, registered.version)
     if rival is None:
         return []

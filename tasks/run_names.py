@@ -57,7 +57,7 @@ def is_generated(name: str) -> bool:
 
 
 def _short(value: Any) -> str:
-    """Return a value without folders and at a readable length; the number of a version stays after its name."""
+    """Return a value as short text: of a path only the last part, or the last two parts for `MODEL/VERSION`."""
     text = str(value)
     if "/" in text and "," not in text:
         path = PurePath(text)

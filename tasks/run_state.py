@@ -247,7 +247,10 @@ def forget_copies(request: TrainRequest, dataset: Dataset) -> None:
 
 
 def _key_text(request: TrainRequest) -> str:
-    """Return the request as text for the key of its folder, in the format of the first version."""
+    """Return the request as the JSON text whose digest names the state folder.
+
+    The format is that of Shunter's first version, so that runs of earlier versions can be resumed.
+    """
     asked = request.flat()
     names = [*KEY_ORDER, *sorted(asked.keys() - {*KEY_ORDER, *FREE_TO_CHANGE})]
     kept = {name: asked[name] for name in names if not (name in LATER and asked[name] == LATER[name])}

@@ -149,7 +149,10 @@ def require_room(budget: Budget) -> None:
 
 
 def affordable_cost(limit: float | None, pricing: Pricing) -> float | None:
-    """Return the largest cost of the exact time whose bill, in whole billing units, stays within the limit."""
+    """Return the cost of the longest time that a cost limit pays for, since providers bill whole billing units.
+
+    None without a limit; the limit itself without a price.
+    """
     if limit is None or pricing.price_per_hour is None:
         return limit
     return affordable_seconds(limit, pricing.price_per_hour, pricing.billing) * pricing.price_per_hour / 3600

@@ -33,7 +33,7 @@ class CalledTraining:
 
 
 def called(hooks: Hooks, training: CalledTraining) -> Hooks:
-    """Return hooks that call the given hooks and then the installed callbacks; the given hooks without callbacks.
+    """Return hooks that call the given hooks and then the installed callbacks, if any.
 
     Args:
         hooks: Hooks of the training run.

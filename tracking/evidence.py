@@ -140,7 +140,7 @@ class Evidence(Ending):
 
 
 def data_key(params: Mapping[str, object]) -> str:
-    """Return a key of name and numbers of fields, equal for runs on the same kind of data; empty if unknown.
+    """Return a key of the data set's name and its numbers of numeric and categorical fields; empty if unknown.
 
     The key excludes the fingerprint, since records also apply to later logs of the same source and to other seeds.
 

@@ -147,7 +147,10 @@ def metric_value(row: sqlite3.Row) -> float:
 
 
 def _entries(tables: sqlite3.Connection, table: str, ids: Sequence[str], also: str = "") -> dict[str, dict[str, Any]]:
-    """Return the entries of a table by run and name; `also` is SQL that selects further columns."""
+    """Return the values of a table of metrics, parameters or tags, by run id and name.
+
+    `also` is SQL that selects the further columns of metrics.
+    """
     found: dict[str, dict[str, Any]] = {run_id: {} for run_id in ids}
     for start in range(0, len(ids), MOST_IDS):
         some = ids[start : start + MOST_IDS]

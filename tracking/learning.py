@@ -29,7 +29,7 @@ def log_steps(run_id: str, observations: Sequence[StepObservation]) -> None:
 
 
 def step_tags(observations: Sequence[StepObservation]) -> dict[str, str]:
-    """Return the tag with the observations; if it exceeds `LONGEST_TAG`, without the oldest, but at least one."""
+    """Return the tag with the observations; the oldest are left out if the text exceeds `LONGEST_TAG` characters."""
     kept = list(observations)
     while len(kept) > 1 and len(_text(kept)) > LONGEST_TAG:
         kept.pop(0)

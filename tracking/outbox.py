@@ -209,7 +209,10 @@ class Outbox:
         raise StoreAwayError("a write fails")
 
     def _takes(self, lines: list[bytes], deliver: Deliver) -> bool:
-        """Return True if the store accepts the first of the lines as a test; the write is delivered again later."""
+        """Return True if the store accepts the write of the first line, so that only the previous write is at fault.
+
+        The accepted write is delivered again in its turn.
+        """
         try:
             entry = _entry(lines[0])
             self._remember(entry, deliver(self.with_store_ids(entry)))

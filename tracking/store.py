@@ -273,7 +273,7 @@ def follow_move(database: Path, root: Path) -> bool:
 
 
 def _former_root(connection: sqlite3.Connection) -> str | None:
-    """Return the artifact folder that all of Shunter's experiments share."""
+    """Return the artifact folder that the store records for Shunter's experiments; None if it has no experiment."""
     try:
         found = connection.execute(f"SELECT artifact_location FROM experiments WHERE {OF_EXPERIMENTS}").fetchone()
     except sqlite3.Error:  # no tables yet, or locked: opening the store reports the error

@@ -33,7 +33,7 @@ def build_method(name: str, context: SearchContext) -> SearchMethod:
 
 
 def build_tpe(context: SearchContext) -> SearchMethod:
-    """Build the tree-structured Parzen estimator, with past searches or a comparison of families if possible."""
+    """Build the tree-structured Parzen estimator; it starts from past searches or, without any, compares families."""
     taught = PAST_SEARCHES.load("start")(context, partial(Sampled, context, tpe_sampler)) if context.past else None
     if taught is not None:
         return taught

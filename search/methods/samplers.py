@@ -50,7 +50,10 @@ class Sampled:
         self._first = context.space.defaults() if first is None else first
 
     def ask(self, left: BudgetLeft) -> Parameters | None:
-        """Return the next first point that is not in the study yet; if there is none, return a sampled point."""
+        """Return the next of the points to try first that is not in the study yet; afterwards return a sampled point.
+
+        The result is None if all parameters are fixed and the only point is in the study already.
+        """
         context = self._context
         begun = begun_trials(context.study)
         if self.comparison is not None:
@@ -86,7 +89,10 @@ class Sampled:
         return point
 
     def _drawn_of(self, families: Sequence[str], begun: "Sequence[FrozenTrial]") -> Parameters:
-        """Sample a point of one of the families: the sampler's first match, otherwise a point of the first family."""
+        """Return the first sampled point whose family is among `families`.
+
+        After `MOST_DRAWS` samples of other families, a point of `families[0]` is sampled.
+        """
         scratch = self._scratch(begun)
         for _ in range(MOST_DRAWS):
             point = self._context.space.suggest(scratch.ask())
@@ -96,19 +102,19 @@ class Sampled:
         return self._context.space.suggest(scratch.ask())
 
     def _scratch(self, begun: "Sequence[FrozenTrial]") -> "Study":
-        """Return a copy of the study for sampling, with all trials that have begun."""
+        """Return a copy of the study with the given trials and a new sampler; sampling changes only the copy."""
         context = self._context
         scratch = _in_memory(context.study, begun, context.cost)
         scratch.sampler = self._sampler_of(self._seed(begun), context.trials)
         return scratch
 
     def _seed(self, begun: "Sequence[FrozenTrial]") -> int:
-        """Return the seed of one sampled point."""
+        """Return the sampler's seed for the next point, from the seed of the search and the number of trials."""
         return (self._context.seed * 1_000_003 + len(begun)) % 2**32
 
 
 def tpe_sampler(seed: int, trials: int | None) -> "BaseSampler":
-    """Return the tree-structured Parzen estimator; the first third of the trials, 3 to 10, are sampled uniformly.
+    """Return the tree-structured Parzen estimator; the first 3 to 10 points, a third of `trials`, are uniform samples.
 
     Optuna's default of ten random trials could use up a small budget.
     """

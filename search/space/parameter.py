@@ -48,7 +48,7 @@ class Parameter:
 
 
 def moved(value: Any, parameter: Parameter) -> Any:
-    """Return a value if the parameter allows it, otherwise the nearest allowed number or the first allowed value."""
+    """Return a value if the parameter allows it, otherwise the nearest allowed number, or the first of other values."""
     numbers = [one for one in parameter.values if isinstance(one, int | float) and not isinstance(one, bool)]
     if value in parameter.values or not numbers or isinstance(value, str | bool):
         return value if value in parameter.values else parameter.values[0]
@@ -68,5 +68,5 @@ def into(value: float, bounds: tuple[float, float]) -> float:
 
 
 def _along(low: float, high: float, points: int = 6) -> tuple[float, ...]:
-    """Return points between the ends of a range, evenly spaced in log scale."""
+    """Return `points` numbers from `low` to `high`, both included, evenly spaced in log scale."""
     return tuple(min(high, low * (high / low) ** (step / (points - 1))) for step in range(points))

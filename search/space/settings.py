@@ -357,7 +357,7 @@ class SearchSpace(Frozen):
         return tuple(dict.fromkeys(group for rows in sorted(self.table_rows) if (group := _width_group(rows))))
 
     def _mixes_widths(self, family: str | None) -> bool:
-        """Return True if tables of the family, or of any family, may differ in width and no width is fixed."""
+        """Return True if tables of the family (None: of any family) may differ in width and no width is fixed."""
         overrides = self.fixed_architecture
         if not self.table_rows or "table_dims" in overrides or overrides.get("table_precision", "fp32") != "fp32":
             return False  # tables in fp16 have equal widths
@@ -380,7 +380,7 @@ class SearchSpace(Frozen):
 def family_options(
     family: str, overrides: Mapping[str, Any] | None = None, features: Features | None = None
 ) -> Choices:
-    """Return the searched options of a family with their values; several names in one value are joined by a plus.
+    """Return the searched options of a family with their values; a tuple of names becomes a text such as `a+b`.
 
     Args:
         family: Name of the family.

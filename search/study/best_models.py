@@ -101,7 +101,7 @@ class BestTrialModels:
                 shutil.rmtree(self._directory / str(other), ignore_errors=True)
 
     def _worth(self, outcome: Outcome) -> float:
-        """Return the reward of a trial, as in the final ranking."""
+        """Return the reward of a trial, higher is better, from NE and the logarithm of its cost."""
         return reward(outcome, reference_cost=1.0, cost=self._cost)
 
 

@@ -128,7 +128,7 @@ class FamilyComparison:
         return {**others, **begun}
 
     def _seconds(self, trials: "Sequence[FrozenTrial]") -> list[Parameters]:
-        """Return the other first points of the space, for the families that continue."""
+        """Return the points to try first of the families that continue, except the points that `_firsts` returns."""
         firsts = self._firsts(trials)
         points = ((family, point) for family in self.finalists(trials) for point in self.space.points(family))
         return [point for family, point in points if point != firsts[family]]
@@ -166,7 +166,7 @@ class FamilyComparison:
 
     @cached_property
     def _own(self) -> list[Parameters]:
-        """First points of the space, for all families."""
+        """Points to try first, of all families."""
         return self.space.defaults()
 
     def _has_begun(self, point: Parameters, tried: Sequence[Parameters]) -> bool:

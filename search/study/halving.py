@@ -102,7 +102,10 @@ class Halving:
         return False
 
     def _others(self, trial: "Trial", attribute: str) -> list[Point]:
-        """Return the results of the other trials at a rung."""
+        """Return loss (and cost, with two objectives) of the other trials at the rung whose attribute is `attribute`.
+
+        Peers and interrupted attempts are left out.
+        """
         return [
             tuple(other.user_attrs[attribute])
             for other in self._study.get_trials(deepcopy=False)

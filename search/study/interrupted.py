@@ -106,7 +106,7 @@ def was_interrupted(trial: "FrozenTrial") -> bool:
 
 
 def _begun_again(trial: "FrozenTrial") -> "FrozenTrial":
-    """Return the replacement of a trial: a queued or failed trial for a running one, otherwise the trial itself.
+    """Return the trial to write to the new file; a running trial becomes queued, or failed if memory was too small.
 
     An interrupted attempt that was closed is replaced by an empty failed trial with the same number.
     """

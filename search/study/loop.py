@@ -50,7 +50,7 @@ class Progress:
         share: Used share of the trials, the time or the energy, whichever is largest; from 0 to 1.
         last: Outcome of the trial, as text; empty after an epoch of a running trial.
         running: Latest epoch of a running trial, as text; empty after a trial.
-        is_number: Whether the label is numeric.
+        is_number: Whether the data set has a numeric label, as opposed to clicks.
     """
 
     done: int
@@ -80,7 +80,7 @@ class Loop:
 
     Args:
         study: Study with the trials.
-        budget: Budget of the search only.
+        budget: Time and energy limits of the search, without those of the run.
         trials: Budget in trials; None: no limit.
         should_stop: Called after each step; a returned reason ends the search.
         on_trial: Called after each trial.

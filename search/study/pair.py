@@ -64,7 +64,7 @@ class Pairing:
         return min(complete, key=lowest_loss, default=None)
 
     def limit(self, clock: RunClock, base: "FrozenTrial | None") -> ShouldStop | None:
-        """Return the condition that ends the exploring trial; None for a trial that does not explore.
+        """Return the time limit of a trial as a stop condition; None for a trial that does not explore.
 
         Args:
             clock: Clock of the command.
@@ -75,7 +75,7 @@ class Pairing:
         return self.bound(clock, base.user_attrs["seconds"] if base else 0.0)
 
     def bound(self, clock: RunClock, base_seconds: float) -> ShouldStop:
-        """Return the condition that ends the exploring trial.
+        """Return the time limit of the exploring trial as a stop condition.
 
         Args:
             clock: Clock of the command.
@@ -112,14 +112,14 @@ class Repeated:
 
     @classmethod
     def of(cls, trial: "Trial | FrozenTrial") -> Self | None:
-        """Return what a trial repeats, from its attributes; None if the trial does not repeat another trial."""
+        """Return the record in the attributes of an exploring trial; None if the trial repeats no other trial."""
         kept = trial.user_attrs.get(PAIR)
         if kept is None:
             return None
         return cls(kept["of"], Placement.model_validate(kept["placement"]), Placement.model_validate(kept["beside"]))
 
     def attributes(self) -> dict[str, Any]:
-        """Return the record as attributes of the exploring trial."""
+        """Return this record as Optuna user attributes of the exploring trial."""
         names = {"placement": self.placement, "beside": self.beside}
         return {PAIR: {"of": self.number, **{name: one.model_dump(mode="json") for name, one in names.items()}}}
 

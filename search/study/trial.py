@@ -293,7 +293,7 @@ class _Attempt:
         )
 
     def _full_epochs(self, best: EpochReport, figures: TrainingFigures | None) -> float:
-        """Return the number of epochs of a full run: as measured if patience ended the run, otherwise the maximum."""
+        """Return the epochs of a full run: the best epoch plus the patience if patience ended it, else the maximum."""
         if figures and figures.stop_reason.kind is StopKind.PATIENCE:
             return float(min(self.most_epochs, best.epoch + self.context.schedule.patience))
         return float(self.most_epochs)

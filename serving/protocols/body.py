@@ -24,7 +24,8 @@ def read_object(body: bytes) -> dict[str, Any]:
 
     Raises:
         RefusedError: The body is not a JSON object.
-        TooLargeRequestError: The body has so many values that their Python objects would need far more memory.
+        TooLargeRequestError: The body has more than `MOST_VALUES` values, whose Python objects would need far more
+            memory than the body.
     """
     if len(body) > MOST_VALUES and (values := sum(map(body.count, (b",", b"[", b"{")))) > MOST_VALUES:
         raise TooLargeRequestError(
@@ -75,7 +76,7 @@ def expect(found: Any, kind: type[list] | type[dict] | type[str], name: str) -> 
 
 
 def top_of(parameters: Any, name: str) -> int | None:
-    """Return the number of best items per user; None if scores are requested. Other parameters are ignored.
+    """Return the number of best items per user, the key `top` of a request's parameters; None if scores are requested.
 
     Raises:
         RefusedError: The value is not a positive whole number.

@@ -137,7 +137,7 @@ def _values(name: str, given: dict[str, Any], max_rows: int) -> list[Any]:
 
 
 def _flat(data: list[Any]) -> list[Any]:
-    """Return the values in row order; the given values may be nested by their shape."""
+    """Return the values as a flat list in row order; the given list may contain a list for each row."""
     if not data or not isinstance(data[0], list):
         return data
     return [value for row in data for value in (row if isinstance(row, list) else [row])]

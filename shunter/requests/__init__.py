@@ -1,4 +1,4 @@
-"""Requests: one model for the command line, the Prefect form and Python, in groups by concern."""
+"""Requests: one pydantic model of each command, for the command line, the Prefect form and Python alike."""
 
 from shunter.requests.architecture import ModelRequest
 from shunter.requests.checkpoints import CheckpointBits, CheckpointPolicy, CheckpointRequest

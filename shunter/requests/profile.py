@@ -1,4 +1,4 @@
-"""Request of `shunter profile`: one model for the command line, the Prefect form and Python."""
+"""Request of `shunter profile`: one pydantic model for the command line, the Prefect form and Python."""
 
 from typing import TYPE_CHECKING, Any, Literal, Self
 

@@ -1,4 +1,4 @@
-"""Request of `shunter select`: one model for the command line, the form and Python."""
+"""Request of `shunter select`: one pydantic model for the command line, the Prefect form and Python."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -1,4 +1,4 @@
-"""Request of `shunter train` and `shunter tune`: one model for the command line, the form and Python."""
+"""Request of `shunter train` and `shunter tune`: one pydantic model for command line, Prefect form and Python."""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Self

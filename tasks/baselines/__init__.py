@@ -115,7 +115,7 @@ def candidates_of(
 
 
 def baseline_spec(family: str, features: Features, table_precision: TablePrecision = "fp32") -> ModelSpec:
-    """Return the default architecture of a family, with embedding rows that are wide enough for a weight of each label.
+    """Return the default architecture of a family, with embeddings wide enough for a linear weight for each label.
 
     Numeric features are binned as in the first trial of a search.
     """

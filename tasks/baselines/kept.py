@@ -102,7 +102,7 @@ def reuse(key: str) -> TrainedBaseline | None:
 
 
 def reuse_ranking(key: str) -> RankedBaseline | None:
-    """Return the stored ranking baseline; None in the same cases as `reuse`."""
+    """Return the stored ranking baseline; None if there is none, or it was damaged and is now quarantined."""
     found = _read(key, RankedBaseline, MODELS)
     if found is None:
         return None
@@ -123,7 +123,7 @@ def keep(key: str, baseline: TrainedBaseline, dataset: Dataset) -> None:
 
 
 def keep_ranking(key: str, baseline: RankedBaseline) -> None:
-    """Store a ranking baseline; see `keep`."""
+    """Store a ranking baseline unless it is stored already; without disk space nothing is stored."""
     _write(key, baseline, {name: getattr(baseline, name).directory for name in MODELS})
 
 

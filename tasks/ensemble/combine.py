@@ -360,7 +360,7 @@ def _kept(result: EnsembleResult) -> dict[str, str]:
 
 
 def text_of(label: str) -> str:
-    """Return a label as text: `Weights fitted by the log loss of probabilities, calibrated by isotonic regression`."""
+    """Return the label of an ensemble's weighting as text, such as `..., calibrated by isotonic regression`."""
     how, *others = label.split("-")
     of = "" if how == "single" else "".join(f" {OF[part]}" for part in others if part in OF)
     return HOW[how] + of + "".join(f", {CALIBRATED[part]}" for part in others if part in CALIBRATED)

@@ -101,7 +101,7 @@ def trainings_after(request: TrainRequest) -> int:
 
 
 def _past(run: RunContext, minutes: Minutes, setting: Setting) -> RunContext:
-    """Return the run with a time limit that gives a training run at least the time of its trial."""
+    """Return the context with a time limit: the search minutes, but at least the seconds of the setting's trial."""
     return run.within(time_limit(run.stop.clock, PAST_MINUTES, setting.seconds, minutes.exhausted))
 
 
@@ -233,7 +233,10 @@ def scoring_placement(placement: Placement) -> Placement:
 
 
 def _adaptation(expected: Expectation, placement: Placement, decision: Decision) -> Adaptation | None:
-    """Return the adaptation of the threads to measured steps; None if the time of a step is not predicted."""
+    """Return the rule that changes the number of threads if measured steps are slower or faster than predicted.
+
+    None if no step time is predicted, or there is only one possible number of threads.
+    """
     interval = expected.prediction.step_seconds_interval
     most = cores_reserved_here() or usable_cores()  # the other cores are leased to other processes
     choices = [choice for choice in alternatives(decision, placement) if choice.threads <= most]

@@ -106,7 +106,7 @@ def obstacle_of(promote: Promote, quality: Sequence[TaskQuality], challenger: Ch
     Args:
         promote: Requested condition.
         quality: Quality of each label on the test part with its intervals, the main one first.
-        challenger: The model.
+        challenger: The click model, with its run and data.
 
     Raises:
         TrackingError: The store fails.

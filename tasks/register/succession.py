@@ -194,7 +194,7 @@ def _refusal(promote: Promote, doubt: str | None) -> str | None:
 
 
 def doubt_of_ranker(gain: tuple[float, float] | None) -> str | None:
-    """Return why a graph model may not beat a ranking by popularity; None if it does with 95 % confidence.
+    """Return why a graph model is not certain to beat a ranking by popularity; None if it does with 95 % confidence.
 
     Args:
         gain: 95 % interval of the difference in NDCG@20 on the test part to the popularity ranking; None if not
@@ -211,7 +211,7 @@ def doubt_of_ranker(gain: tuple[float, float] | None) -> str | None:
 
 
 def doubt_of(quality: Sequence[TaskQuality]) -> str | None:
-    """Return why a model may not beat a constant prediction of the base rate; None if it does with 95 % confidence.
+    """Return why a model is not certain to beat a constant prediction; None if it does with 95 % confidence.
 
     The model beats it if the interval of its NE on the test part is below 1.
     """

@@ -38,7 +38,7 @@ def select(
     measure: MeasureTraining = measure,
     beside_seconds: float = 0.0,
 ) -> Decision:
-    """Choose the placement of a training run, as `shunter.planner.choose.choose`; show all candidates in Prefect."""
+    """Choose the placement of a training run by `shunter.planner.choose.choose`, and show all candidates in Prefect."""
     decision = choose(
         dataset,
         request,
@@ -73,7 +73,7 @@ def estimate(dataset: Dataset, request: JobRequest, profiles: Sequence[HardwareP
 
 
 def _history_of(dataset: Dataset, request: JobRequest) -> History:
-    """Return past runs, and the speed-ups of this job's backward pass."""
+    """Return past runs, with the measured speed-ups of the backward pass on this data and model."""
     return replace(read_history(), backward_speedups=backward_speedups(dataset.name, request.model))
 
 

@@ -112,7 +112,7 @@ def _gib(value: float, interval: Interval | None, sure: str) -> str:
 
 
 def _expected(decision: Decision) -> str:
-    """Return how many of the planned epochs are expected."""
+    """Return the text before the number of planned epochs: `at most `, or `~12 of at most ` for 12 expected epochs."""
     if decision.is_upper_estimate:
         return "at most "
     return f"~{decision.job.epochs * decision.chosen.candidate.work_share:.3g} of at most "

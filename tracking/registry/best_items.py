@@ -213,7 +213,7 @@ class _Places:
 
 
 def _rows_of(found: Best, users: pl.Series, items: pl.Series, schema: dict[str, type[pl.DataType]]) -> pl.DataFrame:
-    """Return a frame with a row for each recommended item."""
+    """Return a frame with a row for each recommended item: user, rank from 1, item and score."""
     row, rank = np.nonzero(found.places >= 0)
     user, place, item, score = schema
     return pl.DataFrame(

@@ -109,7 +109,7 @@ class ChampionComparison(Frozen):
         return {name: float(getattr(self, name)) for name in names}
 
     def sides(self) -> list[dict[str, Any]]:
-        """Return a row of figures for champion and challenger, with their labels."""
+        """Return two table rows, for champion and challenger: name and metrics by column title."""
         if self.constant_loss is not None:
             columns = {"RMSE": "rmse", "loss": "logloss"}
             return [

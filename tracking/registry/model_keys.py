@@ -141,7 +141,7 @@ def _compare_with_record(path: Path, key: bytes, *, make: bool) -> None:
 
 
 def _or_copy(name: str | None) -> str:
-    """Return the path of the stored copy of a key as part of a sentence; empty if there is no copy."""
+    """Return ` or PATH` with the stored copy of a key, for an error message; empty if there is no copy."""
     return "".join(f" or {path}" for path in stored_keys() if path.stem == name)
 
 

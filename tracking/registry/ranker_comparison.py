@@ -70,7 +70,7 @@ class RankingComparison(Frozen):
         return self.gain > 0 and self.champion_ndcg20 <= self.popularity_ndcg20
 
     def sides(self) -> list[dict[str, Any]]:
-        """Return a row of figures for each model, with labels; the ranking by popularity is last."""
+        """Return table rows with name and NDCG@20 of champion, challenger and the ranking by popularity."""
         sides = ("champion", "challenger", "popularity")
         return [{"name": side, "NDCG@20": getattr(self, f"{side}_ndcg20")} for side in sides]
 
@@ -199,6 +199,6 @@ class _Translated:
 
 
 def _of_users(chosen: Interactions, is_known: NDArray[np.bool_]) -> Interactions:
-    """Return the interactions of the known users."""
+    """Return the interactions of those users for which the mask `is_known`, `[users]`, is true."""
     kept = is_known[chosen.users]
     return Interactions(users=chosen.users[kept], items=chosen.items[kept], left_out=chosen.left_out)

@@ -127,7 +127,7 @@ def _distrust(signature: dict[str, str] | None, digest: str, keys: dict[str, byt
 
 
 def _fault_of(data: Path) -> str | None:
-    """Return the fault of a model, None without a fault; with an unknown key only the signed digest is compared."""
+    """Return the fault of a model; None if there is none, or if only the key that signed the model is unknown."""
     weights = parse_json((data / WEIGHTS).with_name("model.json").read_text())["sha256"]
     if _sum(data / WEIGHTS) != weights:
         return "its weights do not match their checksum"
