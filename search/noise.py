@@ -16,19 +16,22 @@ TOO_FEW = "search.too_few_positives"  # tag of a run whose validation part is to
 
 
 class Noise(Frozen):
-    """Standard deviation between training runs of one setting that differ only in the random seed."""
+    """Standard deviation of the selection metric between training runs that differ only in the random seed."""
 
     deviation: float = Field(ge=0, description="Standard deviation of the metric that ranks the settings.")
     trainings: int = Field(ge=2, description="Number of training runs from which the standard deviation is estimated.")
 
     def tied(self, tuned: TuneResult) -> int:
-        """Count the settings, including the best, whose difference to the best is at most two standard deviations."""
+        """Count the settings, including the best, that differ from the best by at most two standard errors.
+
+        The standard error of a difference of two runs is the square root of 2 times `deviation`.
+        """
         within = 2 * math.sqrt(2) * self.deviation
         return sum(setting.loss - tuned.best.loss <= within for setting in tuned.winners)
 
 
 def noise_of(trained: Sequence[TrainedModel], select_by: SelectBy) -> Noise | None:
-    """Return the pooled standard deviation within settings that were trained with several seeds.
+    """Return the standard deviation of the selection metric between seeds, pooled over the settings.
 
     Args:
         trained: Training runs; runs that a limit ended do not count.

@@ -86,7 +86,7 @@ class Outcome:
             (`shunter.engine.metrics.Metrics.loss_by`). None if the user selects by NE.
         costs: Measured seconds per step and joules per sample, and bytes of the parameters. Costs that could not be
             measured are missing.
-        violations: Amount by which the point exceeds each of the user's limits; at most 0 if it keeps the limit.
+        violations: Amount by which the point exceeds each limit of the user, by name; at most 0 if it keeps the limit.
         seconds: Seconds of the training.
         joules: Joules of the training; None if no meter works.
         epochs: Passes over the training part; None if unknown.

@@ -31,7 +31,7 @@ class RankingSpace:
 
     @property
     def searched(self) -> Searched:
-        """Values of every searched option; a model without training steps has no training hyperparameters."""
+        """Values of every searched option by name; training hyperparameters only if the model learns in steps."""
         rates = RankingHyperparameters.searched if learns_in_steps(self.family) else {}
         own = {**rates, **type(graph_spec(self.family)).searched}
         return {name: values for name, values in own.items() if name not in self._fixed}

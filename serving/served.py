@@ -108,7 +108,7 @@ class ServedModel:
         product may round differently if other rows are in the batch, and a score must not depend on other requests.
 
         Returns:
-            Answer for each table, or the error.
+            For each request its answer, or the error that refuses it.
         """
         outcomes: list[Outcome | None] = [None] * len(tables)
         alike: dict[tuple[tuple[str, pl.DataType], ...], list[tuple[int, dict[str, pl.Series]]]] = {}

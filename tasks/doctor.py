@@ -83,7 +83,7 @@ class Part:
     Attributes:
         name: Name of the part.
         path: Folder or file of the part.
-        compare: Compares the files of the part.
+        compare: Function that compares the files of the part with their checksums.
         advice: Advice about damage that cannot be repaired; empty if the files can be recreated.
         lock: Returns the lock that a command holds while it works on a file; None if there is none.
         move: Moves a damaged file into the quarantine.

@@ -28,7 +28,7 @@ OF_A_TRIAL = frozenset((StopKind.PRUNED, StopKind.SCREENING))  # the search cont
 
 
 def record_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:
-    """Record the limit that ended a training run, if any.
+    """Note the first limit that ended one of the training runs; None if no limit did.
 
     An end by `--search-minutes` is planned and not recorded. The same holds for a pruned trial, because its search
     continues, and for the limit of an exploring trial.

@@ -31,6 +31,6 @@ class FlowBar:
             self._lost = True
 
     def end(self, description: str) -> None:
-        """Fill the progress bar of the flow, if there is one."""
+        """Set the progress bar of the flow to 100 %, if it was created."""
         if self._artifact is not None:
             self.move(1.0, description)

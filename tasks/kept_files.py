@@ -99,7 +99,7 @@ def _fault_of_lines(path: Path) -> str | None:
 
 
 def _weights_named_in(path: Path) -> Iterator[Compared]:
-    """Yield whether each weight file has the sha256 that a JSON file records for it."""
+    """Compare each weight file with the SHA-256 that a JSON file records for it; yield the results."""
     for name, sha256 in _named_sums(parse_json(unseal(path.read_bytes()))):
         file = path.parent / (name or WEIGHTS)
         if file.suffix != ".safetensors" or not file.exists():  # an older generation may have been removed

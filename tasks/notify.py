@@ -39,7 +39,7 @@ def notify_about(flow_name: str, flow_run: FlowRun, state: State[Any]) -> None:
 
 
 def description(flow_name: str, flow_run: FlowRun, state: State[Any]) -> dict[str, str]:
-    """Return the message: `text` is a sentence, as chat services expect it; the other fields are for programs."""
+    """Return the fields of the message: `text` is a sentence for chat services, the other fields are for programs."""
     reason = without_passwords(state.message or "no reason given")
     values = {
         "text": f"{flow_name} {flow_run.name} ended as {state.name}: {reason}",

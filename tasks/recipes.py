@@ -196,7 +196,7 @@ def _tuned(run: RunContext, minutes: Minutes) -> TuneResult:
 def _members(
     run: RunContext, tuned: TuneResult, minutes: Minutes
 ) -> tuple[list[TrainedModel], Noise | None, str | None]:
-    """Train the members; return them with the variation between seeds, and with how the minutes were used."""
+    """Train the members; return them, the variation between seeds, and a text on how the minutes were used."""
     with minutes.clock.counting(MEMBERS):
         members = train_members(run, tuned, minutes)
     spent = minutes_as_text(minutes, tuned, members, run.request.search.trials_at_a_time)

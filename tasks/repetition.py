@@ -145,7 +145,7 @@ class Repetition(Frozen):
 
     @property
     def purpose(self) -> str:
-        """Name of the state folder, which no other training run of the same request uses."""
+        """Purpose of the repeated run for `RunState`, so that no other run of the same request uses its folder."""
         return f"repeat-{self.run_id[:12]}"
 
     def begin(self, state: RunState, dataset: Dataset) -> None:

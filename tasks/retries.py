@@ -29,7 +29,7 @@ BUSY_STATUS = {429, 502, 503, 504}
 
 
 class Retried(TypedDict):
-    """Options of a Prefect task."""
+    """Retry options of a Prefect task."""
 
     retries: int
     retry_delay_seconds: Any

@@ -28,7 +28,9 @@ EXPLORATION = "exploration"  # name of the clock's span
 
 
 def exploration_limit(clock: RunClock, decision: Decision, span: str = EXPLORATION) -> ShouldStop | None:
-    """Return the condition that ends an exploration; None if the decision is no exploration.
+    """Return the time limit of an exploration as a stop condition.
+
+    None if the decision is no exploration, or if an extra trial explores.
 
     The time counts from the first check, at the start of the search, because the prediction of an exploration covers
     tuning and training only.

@@ -147,7 +147,7 @@ def data_params(dataset: Dataset) -> Values:
 
 
 def account_metrics(step_seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the time of each step of an attempt, and the sum.
+    """Return the seconds of each step of an attempt, and their sum, as metrics.
 
     Args:
         step_seconds: Seconds of each step, of the start of the process, and outside all steps.
@@ -266,7 +266,7 @@ def _typed_stop(prefix: str, reason: StopReason) -> dict[str, str]:
 
 
 def epoch_metrics(report: "EpochReport") -> Values:
-    """Return the point of the training curve after one epoch; the step of these metrics is the epoch."""
+    """Return the metrics of one epoch for the training curves; their step is the epoch."""
     return {
         **quality_metrics(report.validation),
         "quality.train.logloss": report.train_logloss,
@@ -300,7 +300,7 @@ def energy_tags(reading: EnergyReading) -> dict[str, str]:
 
 
 def headline_metrics(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures by which runs are compared, with slashes in their names, by which MLflow groups metrics.
+    """Return the figures by which runs are compared, under names such as `energy/kilojoules` that MLflow groups.
 
     Args:
         figures: Figures of a parent run; a name with a slash stays unchanged.
@@ -349,12 +349,12 @@ def _number_of(text: str) -> float | None:
 
 
 def part_metrics(parts: Mapping[str, EnergyReading]) -> dict[str, float]:
-    """Return the energy of each part of a command, without unmeasured parts."""
+    """Return metrics with the joules of each part of a command, without parts of unknown energy."""
     return {PART_JOULES.format(part): one.joules for part, one in parts.items() if one.joules is not None}
 
 
 def part_tags(parts: Mapping[str, EnergyReading]) -> dict[str, str]:
-    """Return the source of the energy of each part of a command: measured or estimated."""
+    """Return tags with the source of the energy of each part of a command: measured or estimated."""
     return {f"energy.{part}_source": one.method for part, one in parts.items()}
 
 

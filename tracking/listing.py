@@ -217,7 +217,7 @@ def _entries(tables: sqlite3.Connection, run_id: str | None, columns: Mapping[st
 
 
 def _row_of(columns: Mapping[str, tuple[str, ...]], value_of: Callable[[tuple[str, str]], Any]) -> Row:
-    """Return the value of each column, by the first of its names that the run has; None if the run has no value.
+    """Return a row of the list: for each column the value under the first name that has one, else None.
 
     Args:
         columns: Columns of the list.

@@ -37,7 +37,7 @@ def fusion_metrics(fusion: Fusion) -> Values:
 
 
 def ranking_epoch_metrics(report: RankingReport) -> Values:
-    """Return the point of the training curve after one epoch; the step of these metrics is the epoch."""
+    """Return the metrics of one epoch for the training curves; their step is the epoch."""
     loss = {} if report.train_loss is None else {"quality.train.bpr_loss": report.train_loss}
     return {
         **(ranking_metrics(report.validation) if report.validation.users else {}),

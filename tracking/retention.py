@@ -31,7 +31,7 @@ _DELETED = (
 
 
 def unused_datasets(min_age_seconds: float, needed: Sequence[str] = ()) -> Iterator[Leftover]:
-    """Yield data sets of the cache that no command has used for a while.
+    """Yield data sets of the cache that no command has used for `min_age_seconds`.
 
     Args:
         min_age_seconds: Smallest time in seconds since the last use of a data set.
@@ -51,7 +51,7 @@ def unused_datasets(min_age_seconds: float, needed: Sequence[str] = ()) -> Itera
 
 
 def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
-    """Yield files with operation counts of architectures that no command has used for a while.
+    """Yield files with operation counts of architectures that no command has used for `min_age_seconds`.
 
     Args:
         min_age_seconds: Smallest time in seconds since the last use of a file.

@@ -83,7 +83,7 @@ def parse_filter(text: str) -> tuple[Comparison, ...]:
 
 
 def select_runs(rows: Sequence[Row], comparisons: Sequence[Comparison], sort: str, limit: int) -> list[Row]:
-    """Return the runs that meet all conditions, best first; runs without a value of the quantity come last.
+    """Return the runs that meet all conditions, the best value of `sort` first; runs without a value come last.
 
     Args:
         rows: Runs.

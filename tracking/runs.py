@@ -212,7 +212,7 @@ def finish(run_id: str, status: Status = "FINISHED", reason: str | None = None) 
 
 
 def status_of(run_id: str) -> str:
-    """Return the status that the store has of a run.
+    """Return the status of a run in the store, such as `FINISHED`.
 
     Raises:
         TrackingError: the store cannot be reached, or does not have the run.
@@ -246,7 +246,7 @@ def child_run(parent_run_id: str, name: str, kind: RunKind) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def closing(run_id: str, *, is_resumable: bool = False) -> Iterator[None]:
-    """End the run after the block with the status of the block; errors of the block are raised unchanged.
+    """End the run after the block, with a status for success, error or interruption; errors are raised unchanged.
 
     Args:
         run_id: Id of a parent or child run.

@@ -106,10 +106,10 @@ class BestTrialModels:
 
 
 def in_turn(ranked: Sequence[int], families: Mapping[int, str], by_rank: int) -> list[int]:
-    """Return trials in order of storage: the best `by_rank` trials, the best trial of each other family, the rest.
+    """Return trial numbers in order of storage: the best `by_rank` trials, the best of each other family, the rest.
 
     Args:
-        ranked: Trials, the best first.
+        ranked: Numbers of the trials, the best first.
         families: Family of each trial.
         by_rank: Number of trials that are chosen by rank only.
     """

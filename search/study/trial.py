@@ -337,7 +337,7 @@ class _Attempt:
         self._keep_step_time()
 
     def keep_evidence(self, ending: Ending, figures: TrainingFigures | None = None) -> None:
-        """Record the training for later predictions of duration, even if it was interrupted."""
+        """Log the training record, from which later durations are predicted, also of an interrupted training run."""
         progress = figures or (self.reports[-1] if self.reports else None)
         placement, energy = self.executor.placement, self._reading
         evidence = training_evidence("trial", ending, self.job, placement, progress=progress, energy=energy)

@@ -95,7 +95,7 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
 
 
 def trainings_after(request: TrainRequest) -> int:
-    """Return the maximum number of runs after a search, for which the minutes of the search must leave time."""
+    """Return the maximum number of training runs of members after a search; the search reserves their time."""
     is_alone = request.ensemble.ensemble_size == 1 or request.ensemble.ensemble_of is EnsembleOf.CHAMPIONS
     return 0 if is_alone else members_to_train(request)
 

@@ -77,7 +77,7 @@ class Kind(ABC):
 
     @abstractmethod
     def quality(self, trained: Any) -> list[tuple[Values, int | None]]:
-        """Return metrics of the final weights, each group with the step that it is logged at."""
+        """Return groups of metrics of the final weights, each with the step to log it at; None: no step."""
 
 
 class ClickKind(Kind):
@@ -96,7 +96,7 @@ class ClickKind(Kind):
         return {**spec, "model.embedding_kernel": kernel, **schedule}
 
     def prepared(self, executor: Executor, checkpoints: Path, run: Run | None) -> ClickJob:
-        """Return the job, compiled if that is faster, with the training passes that save time or memory."""
+        """Return the job, compiled if faster, with those optimisations (passes) that measurably save time or memory."""
         job = self.job
         choice = choose_compilation(
             job, directory=checkpoints, eager_because=executor.eager_because, trial=executor.trial

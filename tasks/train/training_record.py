@@ -15,14 +15,14 @@ from shunter.tracking.training_evidence import Progress, mean_step_seconds, trai
 
 
 class TrainingRecord:
-    """Record of a running job.
+    """Training record that is updated while the training job runs.
 
     Args:
         job: Training job, with the data set as it was ingested.
         placement: Placement of the training.
         energy: Energy of the training, with earlier attempts.
         expected: Expected time and energy; None if unknown.
-        compiled: Whether its steps are compiled.
+        compiled: Whether the training steps are compiled.
     """
 
     def __init__(

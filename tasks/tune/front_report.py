@@ -41,7 +41,7 @@ def publish_front(run_id: str, result: TuneResult, directory: Path) -> None:
 
 
 def front_numbers(result: TuneResult) -> dict[str, Any]:
-    """Return the front, and its hypervolume relative to the base rate and the most expensive trial."""
+    """Return the Pareto front, its hypervolume, and the reference point: loss of the base rate and highest cost."""
     name = result.front_cost
     points = [
         (setting.loss, setting.costs[name])

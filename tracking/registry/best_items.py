@@ -207,7 +207,7 @@ class _Places:
         self._places = grouped["place"].explode().drop_nulls().to_numpy()
 
     def of(self, keys: Sequence[int]) -> list[np.ndarray]:
-        """Return the item positions of each of these users; users are given by key."""
+        """Return, for each user key, the positions of the user's items; empty for an unknown user."""
         rows = [self._rows.get(key) for key in keys]
         return [_NOWHERE if row is None else self._places[self._ends[row] : self._ends[row + 1]] for row in rows]
 

@@ -55,7 +55,7 @@ class ChampionComparison(Frozen):
     challenger_rmse: float | None = Field(default=None, exclude_if=lambda value: value is None)
 
     def of_numbers(self, constant: NDArray[np.float64], **rmse: float) -> Self:
-        """Return the comparison for a numeric label, with the loss of each row by the best constant prediction."""
+        """Return this comparison for a numeric label; `constant` is the loss of each row by the best constant."""
         return self.model_copy(update={"constant_loss": float(constant.mean()), **rmse})
 
     def headline(self) -> dict[str, float]:

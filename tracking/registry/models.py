@@ -228,7 +228,7 @@ def _written(
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, str | None]]:
-    """Yield the files below a folder, each with its parent folder relative to the folder, None for the root."""
+    """Yield each file below `folder` with the path of its subfolder; None for a file in `folder` itself."""
     for file in sorted(path for path in folder.rglob("*") if path.is_file()):
         inside = file.parent.relative_to(folder).as_posix()
         yield file, None if inside == "." else inside

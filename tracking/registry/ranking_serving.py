@@ -50,7 +50,7 @@ class RankingScorer(RowScorer):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the scores of a row."""
+        """Name of the only output, `score`."""
         return ("score",)
 
     def ids(self, frame: "pd.DataFrame") -> tuple[np.ndarray, np.ndarray]:

@@ -42,7 +42,7 @@ class RowScorer(ABC):
     @property
     @abstractmethod
     def outputs(self) -> tuple[str, ...]:
-        """Names of the scores of a row."""
+        """Names of the outputs, one for each score of a row."""
 
     @abstractmethod
     def scores_of(self, rows: "EncodedRows") -> np.ndarray:

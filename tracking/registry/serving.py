@@ -62,7 +62,7 @@ class Scorer(RowScorer):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """Names of the scores of a row."""
+        """Names of the outputs, one for each score of a row."""
         return self._model.features.tasks or (self._model.features.score_name,)
 
     def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> "np.ndarray | pd.DataFrame":
@@ -164,7 +164,7 @@ def load_scorer(model: Path, encoder: Path, memory_bytes: int | None = None) -> 
 
 
 def _are_ranks(encoder: "Encoder") -> list[bool]:
-    """Return, for each table, whether its ids are frequency ranks."""
+    """Return, for each embedding table, whether its ids are ranks of the values by frequency."""
     from shunter.ingestion.encoding.vocabulary import VocabularyIds
 
     return [isinstance(field.ids, VocabularyIds) for field in encoder.model_order() if field.table is None]

@@ -313,7 +313,7 @@ def _check_loads(version: Version) -> None:
 
 
 def _families_in(description: Mapping[str, Any]) -> Iterator[tuple[Registry, str]]:
-    """Yield each family of a saved model, with the registry of its kind of families."""
+    """Yield each family of a saved model with the registry of click models or of graph models that lists it."""
     if "members" in description:  # click models
         yield from ((MODEL_FAMILIES, spec["family"]) for spec in description["members"] if "family" in spec)
         return
