@@ -147,7 +147,7 @@ class TuneResult(Frozen):
 
     @property
     def winners(self) -> tuple[Setting, ...]:
-        """Settings for full training: those within the limits, or, without any, those with no measured excess.
+        """Settings for full training: those within the limits or, if none, those without a measured excess.
 
         The final training stops at an exceeded limit, and keeps its best epoch.
         """

@@ -323,7 +323,7 @@ def _job(run: RunContext, spec: GraphSpec, rates: RankingHyperparameters, schedu
 
 
 def _placement(run: RunContext, spec: GraphSpec, rates: RankingHyperparameters) -> Placement:
-    """Return the placement of a setting, with its batch size; without a cluster for models solved in closed form."""
+    """Return the placement of a setting with its batch size; on a cluster, closed-form models use the local CPU."""
     placement = run.decision.placement
     if run.cluster is not None and is_solved(spec.family):
         placement = placement.model_copy(update={"accelerator": "cpu"})

@@ -71,9 +71,9 @@ def outcome_sentences(
 
 
 def _champion_sentence(registered: RegisteredModel, fingerprint: str) -> list[str]:
-    """Return a sentence with the test metrics of the champion, or of the replaced one if this version was promoted.
+    """Return a sentence with the test metrics of the champion; empty without a champion to compare with.
 
-    The list is empty if there is no such version.
+    If this version was promoted, the metrics are those of the champion that it replaced.
     """
     rival = rival_of(registered.name, registered.version)
     if rival is None:

@@ -48,7 +48,7 @@ class Parameter:
 
 
 def moved(value: Any, parameter: Parameter) -> Any:
-    """Return a value if the parameter allows it, otherwise the nearest allowed number, or the first of other values."""
+    """Return the value if allowed, else the nearest allowed number or, for a text or flag, the first allowed value."""
     numbers = [one for one in parameter.values if isinstance(one, int | float) and not isinstance(one, bool)]
     if value in parameter.values or not numbers or isinstance(value, str | bool):
         return value if value in parameter.values else parameter.values[0]

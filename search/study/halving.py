@@ -102,7 +102,7 @@ class Halving:
         return False
 
     def _others(self, trial: "Trial", attribute: str) -> list[Point]:
-        """Return loss (and cost, with two objectives) of the other trials at the rung whose attribute is `attribute`.
+        """Return the losses (with two objectives, also costs) of other trials at the rung stored under `attribute`.
 
         Peers and interrupted attempts are left out.
         """

@@ -80,7 +80,7 @@ class Loop:
 
     Args:
         study: Study with the trials.
-        budget: Time and energy limits of the search, without those of the run.
+        budget: Time and energy limits of the search, separate from the limits of the run.
         trials: Budget in trials; None: no limit.
         should_stop: Called after each step; a returned reason ends the search.
         on_trial: Called after each trial.

@@ -130,7 +130,7 @@ def tables_within(memory_bytes: int | None) -> Iterator[None]:
 def free_memory_for(model: Path) -> int | None:
     """Return the memory limit in bytes if the model's embedding tables are too large for the free memory; else None.
 
-    The result is also None for a ranking model, whose tables cannot stay in a file.
+    The result is also None for a ranking model.
     """
     return None if is_ranker(model) else memory_for_tables(model)
 
