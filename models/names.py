@@ -39,8 +39,8 @@ def representative(name: str, features: Features) -> str:
     """Return the family for which a placement is chosen: for `auto` the one with the most FLOPs on these features.
 
     The best family is only known after tuning. A placement for the most expensive family keeps the limits of time,
-    energy, cost and memory for all families that accept any log. A family for histories may need more, but it does not
-    show whether tables larger than memory may be in a file or divided over processes.
+    energy, cost and memory for all families that accept any log. Families that read histories id by id may need more
+    FLOPs, but are not considered: their tables cannot be in a file.
     """
     if name != AUTO:
         return name

@@ -180,7 +180,7 @@ def assemble_model(
 
 
 def bag_tables(spec: ModelSpec, features: Features) -> tuple[int, ...]:
-    """Return the table of each bag of a sample: a bag for each field, or for each position if these are read."""
+    """Return the table of each bag of a sample: one bag a field, or one a position in families that read positions."""
     return Positions(features).table_of if reads_positions(spec.family) else features.table_of
 
 

@@ -38,7 +38,7 @@ class CategoricalFeature:
 
     @property
     def is_weighted(self) -> bool:
-        """Return True if single ids have weights."""
+        """Return True if the ids of a bag have weights."""
         return self.weights is not None
 
 
@@ -51,7 +51,7 @@ class NumberLabel(Record):
         center: Mean of the labels.
         scale: Standard deviation of the labels.
         levels: Distinct labels in ascending order, for a loss of ordered levels.
-        odds: Log odds of a label of at least each level but the lowest.
+        odds: For each level except the lowest, the log odds that a label is at least this level.
     """
 
     loss: str
@@ -91,7 +91,7 @@ class Features:
 
     @property
     def is_weighted(self) -> bool:
-        """Return True if single ids have weights."""
+        """Return True if the ids of any field have weights."""
         return any(field.is_weighted for field in self.categorical)
 
     @property
@@ -164,7 +164,7 @@ class TableShape(NamedTuple):
 
 
 def rows_kept(ids: int, share: float) -> int:
-    """Return the rows of a table if this share of the ids has rows of their own: rounded up, at least one."""
+    """Return the number of rows of a table, at least one, if `share` of its ids have rows of their own; rounded up."""
     return max(1, math.ceil(ids * share - ROUNDING * ids))
 
 
@@ -219,7 +219,7 @@ class ModelSpec(Record):
         return bool(self.table_dims or self.table_shares)
 
     def tables(self, features: Features) -> tuple[TableShape, ...]:
-        """Return the embedding tables for some features."""
+        """Return the shape of each embedding table for these input features."""
         ids = features.table_rows
         widths = self.table_dims or (self.embedding_dim,) * len(ids)
         shares = self.table_shares or (1.0,) * len(ids)
@@ -232,7 +232,7 @@ class ModelSpec(Record):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return advice for an unknown name: the known names, and first the one that it abbreviates or resembles."""
+    """Return advice for an unknown name: first a known name that begins with or resembles it, then the others."""
     names = sorted(known)
     begun = [one for one in names if len(name) > 2 and one.startswith(name.lower())]
     similar = begun or get_close_matches(name.lower(), names, n=1)

@@ -77,10 +77,11 @@ def up(
         **nightly: Fields of `NightlySchedule`.
 
     Raises:
-        RequestError: A port is in use, the pattern of the days is invalid, options of nightly runs are given without
-            data, or a database is given although Prefect's server runs already.
+        RequestError: A port is in use, the path pattern of the daily files is invalid, or `nightly` has options but no
+            `data`. Or a database is given although Prefect's server runs already.
         UnreachableDatabaseError: Prefect's database accepts no connection.
-        DataError: The newest day for the nightly runs cannot be read, or the folder has files but none matches.
+        DataError: The newest daily file for the nightly runs cannot be read, or their folder has files but none matches
+            the pattern.
         MissingExtensionError: Nightly retraining is requested, but the folder `retraining/` is absent.
         ShunterError: A service does not start; the services that this call has started are stopped again.
     """

@@ -1,6 +1,7 @@
 """MLflow's server, with pages that show training runs first instead of traces of language models.
 
-MLflow stores this choice in the browser. The first page sets the choice, unless the user has made one.
+MLflow remembers in the browser which of the two a user has chosen. The first page chooses training runs if the user has
+not chosen yet.
 """
 
 from typing import TYPE_CHECKING

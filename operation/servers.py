@@ -34,7 +34,7 @@ AUTH_SCRIPTS, AUTH_REVISION = "mlflow:server/auth/db/migrations", "alembic_versi
 
 
 def prefect_service(port: int, database: str | None = None) -> Service:
-    """Return Prefect's server and UI with the database of `shunter train`; every request needs the password.
+    """Return Prefect's server and UI as a service; every request needs the password.
 
     Args:
         port: Port of the server and the UI.
@@ -68,7 +68,7 @@ def prefect_service(port: int, database: str | None = None) -> Service:
 
 
 def mlflow_service(port: int) -> Service:
-    """Return MLflow's server and UI with the tracking store, including checks of host and origin.
+    """Return MLflow's server and UI as a service; it accepts only requests with an allowed host and origin.
 
     Raises:
         RequestError: Other machines could reach the server without a password.

@@ -107,7 +107,7 @@ class LimitViolation(Frozen):
 
     @property
     def excess(self) -> float:
-        """Return the excess over the limit as a share of the limit; infinite if the figure is unknown."""
+        """Return the excess over the limit as a share of the limit; infinite if the limited figure is unknown."""
         if self.value is None or self.bound is None:
             return math.inf
         if self.at_least:
@@ -134,8 +134,8 @@ class LimitViolation(Frozen):
 class Assessment(Frozen):
     """Assessment of one candidate placement: the figures of the whole job, and the limits that exclude it.
 
-    Intervals hold with the probability of their level, derived from past predictions of such jobs. If the level is
-    None, there are too few past jobs, and the interval is the spread of the step time without a probability.
+    An interval holds with the probability `*_level`, which is derived from the prediction errors of past jobs. With too
+    few past jobs the level is None, and the interval shows only the spread of the step time.
     """
 
     rank: int = Field(
@@ -169,7 +169,7 @@ class Assessment(Frozen):
     )
 
     def total(self, quantity: Objective) -> float | None:
-        """Return the hours, kilowatt hours, money or grams of CO2 equivalent; None if unknown."""
+        """Return the job's hours, kilowatt hours, money or grams of CO2 equivalent, by `quantity`; None if unknown."""
         totals = {
             Objective.TIME: self.hours,
             Objective.ENERGY: self.kwh,
@@ -179,7 +179,7 @@ class Assessment(Frozen):
         return totals[quantity]
 
     def interval(self, quantity: Objective) -> Interval | None:
-        """Return the interval of the total, which holds with the probability of its level; None if unknown."""
+        """Return the (low, high) interval of `total(quantity)`; None if unknown. It holds with probability `level`."""
         intervals = {
             Objective.TIME: self.hours_interval,
             Objective.ENERGY: self.kwh_interval,
@@ -189,13 +189,14 @@ class Assessment(Frozen):
         return intervals[quantity]
 
     def level(self, quantity: Objective) -> float | None:
-        """Return the probability with which the interval of the total holds; None with too few past jobs."""
+        """Return the probability with which `interval(quantity)` holds; None with too few past jobs."""
         return self.time_level if quantity in (Objective.TIME, Objective.COST) else self.energy_level
 
     def score(self, weights: Weights) -> float:
-        """Return the objective over the expected number of runs, to be minimised; infinite if unknown.
+        """Return the objective of all expected runs of the job, to be minimised; infinite if a total is unknown.
 
-        This is the total of a single quantity, or the product of several totals, each to the power of its weight.
+        Each total is multiplied by the expected number of runs. Several totals are multiplied, each to the power of its
+        weight.
         """
         used = weights.used
         runs = self.candidate.expected_runs

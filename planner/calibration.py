@@ -61,7 +61,7 @@ class Ratios(Frozen):
         return self._factor(outside) / (1 + SLACK), self._factor(1 - outside) * (1 + SLACK)
 
     def bound(self, confidence: float) -> float | None:
-        """Return the factor whose product with a prediction is not exceeded with this probability; None if unknown."""
+        """Return the factor that measured/predicted does not exceed with probability `confidence`; None if unknown."""
         return self._factor(confidence) if self.runs >= FEWEST and self._tells(1 - confidence) else None
 
     def chance_below(self, factor: float) -> float | None:
@@ -79,11 +79,11 @@ class Ratios(Frozen):
         return min(max(below, 1), self.runs) / (self.runs + 1)
 
     def _tells(self, tail: float) -> bool:
-        """Return True if there are enough past jobs for a quantile with this tail probability."""
+        """Return True if the past jobs suffice for a quantile with probability `tail` beyond it."""
         return (self.runs + 1) * tail >= 1 - 1e-9
 
     def _factor(self, share: float) -> float:
-        """Return the quantile below which this share of draws is expected (Hyndman and Fan, 1996, type 6)."""
+        """Return the quantile of the ratios at probability `share` (Hyndman and Fan, 1996, type 6)."""
         place = min(max(share * (self.runs + 1) - 1, 0.0), self.runs - 1.0)
         low = min(int(place), self.runs - 1)
         high = min(low + 1, self.runs - 1)
@@ -113,7 +113,7 @@ class Calibration(Frozen):
 
     @property
     def energy_centre(self) -> float:
-        """Return the correction factor of energy; with too few measured energies, that of time."""
+        """Return the correction factor of energy; the factor of time if too few past energies were measured."""
         return self.joules.centre if self.joules.runs >= FEWEST else self.seconds.centre
 
 

@@ -269,7 +269,7 @@ class _Job:
 
     @property
     def best_auc(self) -> float | None:
-        """Best AUC of past runs, which helps where the request has an AUC limit; None without a limit or such runs."""
+        """Best AUC of past runs of the job; None without past runs or if the request has no AUC limit."""
         if self.request.limits.min_auc is None:
             return None
         return max((run.auc for run in self.past.runs() if run.auc is not None), default=None)
@@ -346,7 +346,7 @@ def _has_files(candidates: Sequence[Candidate]) -> bool:
 
 
 def _table_notes(job: _Job, features: Features, candidates: Sequence[Candidate]) -> list[str]:
-    """Return notes on tables in half precision, and before them on rows in files."""
+    """Return notes for the user: tables whose rows are partly in files, and tables stored in fp16."""
     notes = half_table_notes(job.spec, features)
     if not _has_files(candidates):
         return notes

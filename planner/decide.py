@@ -112,7 +112,7 @@ class Decision(Frozen):
 
     @property
     def terms(self) -> Terms:
-        """Return the terms on which the candidates were compared."""
+        """Return the limits, objective, job size, billing and calibration by which the candidates were compared."""
         return Terms.of(
             self.limits, self.objective, self.job, self.billing, grid=self.grid, calibration=self.calibration
         )
@@ -140,7 +140,7 @@ class Decision(Frozen):
 
     @property
     def plan_seconds(self) -> float:
-        """Return the seconds of the whole job at all planned epochs, without the work share of past runs."""
+        """Return the uncalibrated seconds of the whole job if all planned epochs are trained."""
         return self._uncalibrated(self.chosen.candidate.model_copy(update={"work_share": 1.0}))[0]
 
     @property
@@ -154,7 +154,7 @@ class Decision(Frozen):
 
     @property
     def uncalibrated(self) -> tuple[float, float | None]:
-        """Return seconds and joules of the whole job before calibration, the values that calibration compares."""
+        """Return (seconds, joules) predicted for the whole job without calibration, to compare with measurements."""
         return self._uncalibrated(self.chosen.candidate)
 
     def _uncalibrated(self, candidate: Candidate) -> tuple[float, float | None]:
@@ -164,7 +164,7 @@ class Decision(Frozen):
 
     @property
     def given_price_per_hour(self) -> float | None:
-        """Return the chosen placement's hourly price by the user's prices; None if the user gave none."""
+        """Return the hourly price of the chosen placement on all its machines; None if the user gave no price."""
         chosen = self.chosen.candidate
         if chosen.price_per_hour is None or chosen.price_source != "given":
             return None
@@ -182,7 +182,7 @@ class Decision(Frozen):
         return math.prod(math.inf if total is None else total**weight for total, weight in totals)
 
     def table_rows(self) -> list[dict[str, str | int | float | bool | None]]:
-        """Return the table as flat rows with units in their names, the chosen placement first."""
+        """Return the table as flat dictionaries with units in the keys, the chosen placement first."""
         weights = Weights.parse(self.objective)
         return [table_row(assessment, self.table[0], weights) for assessment in self.table]
 
@@ -227,7 +227,7 @@ class NoFeasiblePlacementError(InfeasibleError):
             self.shortfall_seconds = (late[0].value - late[0].bound) * 3600
 
     def hinting(self, sentences: Sequence[str], best_auc: float | None = None) -> "NoFeasiblePlacementError":
-        """Return a copy of the error whose message also has these sentences and the best AUC of past runs."""
+        """Return a copy of the error with the sentences, and the best AUC of past runs, appended to its message."""
         if best_auc is not None:
             sentences = [f"Best AUC of past runs {best_auc:.4f}", *sentences]
         more = "".join(f"; {sentence[0].lower()}{sentence[1:].removesuffix('.')}" for sentence in sentences)

@@ -110,8 +110,8 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     """Return the size of the whole job: trials or search budget, and members that train for `max_epochs` each.
 
     Trials that are expected to finish become members without a further training run. Trials count by
-    `hyperband_epochs`. A search without a number of trials counts by its time or energy budget, which it uses on any
-    machine. Seeds of the best setting, if any, are trained within that time.
+    `hyperband_epochs`. A search without a number of trials counts by its time or energy budget, which it uses up on any
+    machine. With `search_minutes`, members that repeat the best setting with other seeds are trained within that time.
     """
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
     if is_ranking(request.model):  # all trials as if each finished, plus a final training
@@ -147,10 +147,10 @@ def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
 
 
 def expected_share(request: JobRequest, training_epochs: float) -> float:
-    """Return the expected share of the planned epochs, if patience ends each training run after this many epochs.
+    """Return the epochs that a job is expected to train, as a share of the planned epochs.
 
-    Trials that do not pass a rung end there; the others, and members, end by patience or after the longest training.
-    The epochs of ranking models are not modelled.
+    A trial that does not pass a rung of Hyperband ends there. Other trials, and members, end after `training_epochs` or
+    the largest permitted number of epochs. For ranking models the share is 1.
 
     Args:
         request: Job.

@@ -56,7 +56,7 @@ class PastJob:
     family: str
 
     def work_shares(self, batch_sizes: Sequence[int]) -> Posterior | None:
-        """Predict the log of the needed share of planned epochs, by batch size; None without past runs."""
+        """Predict the log of the share of planned epochs that each batch size needs; None without past runs."""
         return self.history.work_shares(batch_sizes, data=self.data, family=self.family)
 
     def good_batch_sizes(self) -> list[int]:
@@ -104,7 +104,7 @@ def _is_open(row: Assessment) -> bool:
 
 
 class _Options:
-    """Rows of a decision with the belief about each row's objective.
+    """Candidates of a decision, with a belief about each one's log objective, for choosing an exploration.
 
     Args:
         decision: Decision without exploration.
@@ -139,7 +139,7 @@ class _Options:
     def best_exploration(self) -> int | None:
         """Return the index of the exploration with the highest worth; None if none is worthwhile.
 
-        The worth is the expected gain over the further runs, less the expected extra cost.
+        The worth is the expected gain in later runs of the job, less the expected cost of the exploring run.
         """
         mean = self._belief.mean
         is_far = mean - mean[self._best_index] > np.log1p(MOST_REGRET)
@@ -154,7 +154,7 @@ class _Options:
         return None if index == self._best_index else index
 
     def chance(self, index: int) -> float:
-        """Return the probability that an exploration pays off within the further runs."""
+        """Return the probability that later runs of the job save more than exploring a candidate wastes."""
         paid = self.expected_waste(index) / self._further_runs
         if paid >= 1:
             return 0.0
@@ -166,8 +166,8 @@ class _Options:
     def expected_waste(self, index: int) -> float:
         """Return the expected cost of an exploration beyond the incumbent, as a share of the incumbent's cost.
 
-        An exploration that is stopped, or ends without the requested quality, is wasted; so is the share of a search
-        that an extra trial takes.
+        The whole cost of an exploration counts if it is stopped, misses the requested quality, or is an extra trial of
+        a search.
         """
         cost, chance = self._costs(index)
         if not self._is_alone:
@@ -176,12 +176,12 @@ class _Options:
         return float(np.mean(chance * if_good + (1 - chance) * np.minimum(cost, STOP_MULTIPLE)))
 
     def _is_possible(self, index: int) -> bool:
-        """Return True if a run can explore this placement: an extra trial uses the reservation of the search."""
+        """Return True if a run can explore this placement; an extra trial must fit the search's reserved resources."""
         tried, known = self.decision.table[index].candidate.placement, self.best.candidate.placement
         return self._is_alone or _is_beside(tried, known)
 
     def _expected_cost(self, index: int) -> float:
-        """Return the expected cost of a run, plus a run of the incumbent if it fails."""
+        """Return the expected cost of exploring, with a run of the incumbent if it fails; the incumbent costs 1."""
         if index == self._best_index:
             return 1.0
         if not self._is_alone:
@@ -197,7 +197,7 @@ class _Options:
         return np.exp(mean + self._deviation[index] * QUANTILES) / runs ** _power(self.weights), 1 / runs
 
     def with_exploration(self, index: int) -> Decision:
-        """Return the decision with an exploration: its only trial explores, or an additional trial of the search."""
+        """Return the decision with an exploration: by the run's only trial, or by an additional trial of its search."""
         tried = self.decision.table[index]
         known = _score_of_past(self._runs, self.best, self.weights) or _score_of_one(self.best, self.weights)
         share = (STOP_MULTIPLE * known / _score_of_one(tried, self.weights)) ** (1 / _power(self.weights))
@@ -224,7 +224,7 @@ class _Options:
         )
 
     def taken(self, index: int) -> Decision:
-        """Return the decision with another row of its table as the chosen row."""
+        """Return the decision with the row at `index` of its table as the chosen row."""
         if index == 0:
             return self.decision
         chosen = self.decision.table[index]

@@ -14,7 +14,7 @@ def alternatives(decision: Decision, placement: Placement) -> list[Placement]:
     """Return candidates that differ from `placement` only in threads, including `placement`, fewest threads first.
 
     Batch size and precision would change the trained model. Interop threads cannot change after torch has started them.
-    Depth and readers of the prefetch follow the measured times.
+    The number of prefetched batches and reader threads follows from times measured in training.
     """
     same = {"threads": placement.threads}
     found = {

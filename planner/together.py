@@ -67,7 +67,7 @@ def trainings_at_a_time(
         trainings: Number of training jobs.
         epochs: Epochs of the longest training job.
         most: Largest number in parallel.
-        left_joules: Remaining energy of a limit; None without a limit.
+        left_joules: Joules left until the energy limit; None without a limit.
     """
     tried = tuple(_tried(decision, placement, trainings, epochs, most))
     alone = tried[0] if tried and tried[0].count == 1 else ParallelJobs(1, math.nan, None)

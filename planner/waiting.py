@@ -12,8 +12,8 @@ from shunter.requests import Weights
 def is_better_now(decision: Decision, is_free: Callable[[Placement], bool], wait_hours: Mapping[str, float]) -> bool:
     """Return True if starting on the best free placement is no worse than waiting for the best placement in use.
 
-    The rule of a single-node scheduler: the wait counts as time of the job, in the job's objective. If time does not
-    count, only the best placement is started.
+    The rule of a single-node scheduler: the wait counts as time of the job, in the job's objective. If the objective
+    ignores time, waiting costs nothing, so a free placement must be as good as the best one.
 
     Args:
         decision: Table of all placements, as if all were free.

@@ -90,7 +90,7 @@ class NightlyContext:
         comparison: ChampionComparison | RankingComparison | None = None,
         registered: int | None = None,
     ) -> NightlyResult:
-        """Return the result of the nightly run."""
+        """Return the result of the nightly run with this outcome, and with the plan's day and findings."""
         return NightlyResult(
             outcome=outcome,
             day=self.plan.held_out,
@@ -133,7 +133,7 @@ def challenge(context: NightlyContext, champion: Champion) -> NightlyResult:
 
 
 def _score_alone(context: NightlyContext, champion: Champion, reason: str) -> tuple[NightlyResult, Champion, None]:
-    """Evaluate the champion on the evaluation day without training a challenger; return values as `_contest` does."""
+    """Evaluate the champion on the evaluation day without a challenger; return (result, champion, None)."""
     night = context.ends("nothing new", reason, champion.version.version)
     day, files = context.plan.held_out, champion.files
     comparison = evaluate_challenger(context.request, context.logs[day], files, files, context.gains_file("alone"))
@@ -178,7 +178,7 @@ def why_nothing_new(plan: NightlyPlan, champion: Champion, new: Sequence[date]) 
 def _contest(
     context: NightlyContext, champion: Champion, days: Sequence[date]
 ) -> tuple[NightlyResult, Champion, Dataset]:
-    """Train a challenger, compare it, and promote it if it is better; return result, new champion and data set."""
+    """Train a challenger and promote it if it is better; return (result, champion from now on, data set)."""
     logs, held_out = context.logs, context.plan.held_out
     origin = choose_origin(champion, logs[days[-1]])
     dataset = ingest_days(
@@ -282,7 +282,7 @@ def _doubt(context: NightlyContext, trained: TrainedModel, dataset: Dataset) -> 
 
 
 def _learn_evaluated_day(context: NightlyContext, winner: Champion, night: NightlyResult) -> NightlyResult:
-    """Train the winner on the evaluation day too, compare on a held-out part of the day, and register it if better."""
+    """Train the winner on the evaluation day too; register the new model if it wins on the day's test part."""
     day = context.plan.held_out
     log = context.logs[day]
     dataset = ingest_days(context.request, [log], held_out=None, base=winner.files)
@@ -323,7 +323,7 @@ def _learn_evaluated_day(context: NightlyContext, winner: Champion, night: Night
 def _train(
     context: NightlyContext, dataset: Dataset, start: ModelFiles, origin: Origin, *, name: str, epochs: int
 ) -> TrainedModel:
-    """Train from `start` with the placement of the night's first training run; resume an interrupted training run."""
+    """Train a model from the weights in `start`, with the nightly run's placement; resume an interrupted training."""
     request, state, run_id = context.request, context.state, context.run_id
     warm_start = warm_start_from(start, origin.member, dataset)
     known = sum(len(one.now) for one in warm_start.rows.values())
@@ -404,7 +404,7 @@ def record_version(context: NightlyContext, registered: RegisteredModel, run_id:
 
 
 def _figures(trained: TrainedModel, comparison: ChampionComparison) -> dict[str, float]:
-    """Return the metrics of a model version for MLflow."""
+    """Return MLflow metrics of a new version: quality on validation, and loss on the evaluation day."""
     quality = {name: float(value) for name, value in quality_metrics(trained.validation).items()}
     rmse = comparison.challenger_rmse
     judged = {"logloss": comparison.challenger_logloss} if rmse is None else {"rmse": rmse}

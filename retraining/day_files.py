@@ -22,7 +22,7 @@ _UNFINISHED = (".tmp", ".part", ".partial", ".crdownload", ".crc")
 
 @dataclass(frozen=True)
 class FoundDays:
-    """Files that were found.
+    """Daily log files found under a path, grouped by date.
 
     Attributes:
         days: Files of each day, sorted by name; days in ascending order.

@@ -66,7 +66,7 @@ def drift_findings(newest: DayFigures, before: Sequence[DayFigures], limits: Dri
 
     Args:
         newest: Evaluation day.
-        before: Other usable days.
+        before: Usable days before the evaluation day.
         limits: Smallest differences that are reported.
     """
     if not before or newest.rows < LEAST_ROWS:

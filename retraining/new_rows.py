@@ -64,7 +64,7 @@ def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[st
 
 
 def _check_days(folder: Path) -> None:
-    """Compare the rows of all days with the checksums in their names."""
+    """Raise `DamagedFileError` if the checksum of a stored file of rows differs from the one in its file name."""
     for path in folder.glob("*/*.parquet"):
         with path.open("rb") as content:
             if not hashlib.file_digest(content, "sha256").hexdigest().startswith(path.stem):

@@ -40,14 +40,14 @@ class DayCheck(Frozen):
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Metrics for the nightly run in MLflow."""
+        """MLflow metrics `nightly.*`: quality on the day with bounds, and whether the promise is broken."""
         names = ("auc", "auc_low", "auc_high", "ne", "ne_low", "ne_high", "rows", "units")
         figures = {f"nightly.{PREFIX}{name}": float(getattr(self.bounds, name)) for name in names}
         return {**figures, f"nightly.{PREFIX}is_broken": float(self.is_broken)}
 
 
 def promise_tags(tags: Mapping[str, str]) -> dict[str, str]:
-    """Return the tags with the promise of a replaced champion, for its successor."""
+    """Return the tags of a replaced champion's promise, which its successor takes over; empty without a promise."""
     names = [f"{PREFIX}{name}" for name in CARRIED]
     return {name: tags[name] for name in names if name in tags} if promised(tags) else {}
 

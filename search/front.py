@@ -32,7 +32,7 @@ AXES = (
 
 
 def known_axes(result: TuneResult) -> list[CostAxis]:
-    """Return the costs that are known for at least one setting, the cost of the search first."""
+    """Return the cost axes that have a value for at least one setting, the cost of the search first."""
     known = [axis for axis in AXES if any(axis.name in setting.costs for setting in result.settings)]
     return sorted(known, key=lambda axis: axis.name != result.front_cost)
 

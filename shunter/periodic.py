@@ -18,7 +18,7 @@ def periodic(work: Callable[[], None]) -> Iterator[None]:
     An error of `work` is logged once for each message and does not end the block.
 
     Args:
-        work: Function that may be called while the block works.
+        work: Function without arguments, safe to call from another thread while the block runs.
     """
     ended = threading.Event()
 

@@ -70,11 +70,11 @@ def both(first: str | None, second: str | None) -> str | None:
 
 
 class PredicateError(ValueError):
-    """Error of a text that is no predicate."""
+    """Error that a text is not a valid predicate."""
 
 
 class _Parser:
-    """Parser by recursive descent."""
+    """Recursive-descent parser of a predicate's text."""
 
     def __init__(self, text: str) -> None:
         self._text, self._tokens, self._at, self._depth = text, list[tuple[str, str]](), 0, 0

@@ -20,7 +20,8 @@ def start_python(
     Args:
         arguments: Script or `-m module`, and its arguments.
         environment: Variables of the process; this process's own if omitted.
-        folder: Working folder; a private one of the home if omitted, so that no settings file of a stranger is read.
+        folder: Working folder; if omitted, a private folder in SHUNTER_HOME, so that no settings file of other users is
+            read.
         options: Further options of `subprocess.Popen`.
 
     Raises:

@@ -57,7 +57,7 @@ class Entry:
 
     @property
     def _deletable_package(self) -> str | None:
-        """Package of the extension or the application that holds the implementation."""
+        """Package of the extension or application with the implementation, which may be deleted; None in the core."""
         names = self.target.partition(":")[0].split(".")
         if names[:2] == EXTENSIONS.split("."):
             return ".".join(names[:3])
@@ -91,7 +91,7 @@ class Registry:
         return name in self.entries or name in self._foreign
 
     def capability(self, name: str, capability: str) -> Capability:
-        """Return a capability of the entry of a name, by default that of the registry; raises as `entry`."""
+        """Return a capability of the implementation `name`: the stated value, else the default; raises as `entry`."""
         stated = self.entry(name).capabilities
         return stated[capability] if capability in stated else self.defaults[capability]
 
@@ -128,7 +128,7 @@ class Registry:
         raise UnknownNameError(self.role, name, self.names, get_close_matches(name, self.names, n=1))
 
     def _checked(self, entry: Entry) -> Entry:
-        """Return the entry of another distribution; refuse a misspelt capability, which would be ignored."""
+        """Return the entry; raise if it states a capability that no entry of this role has, such as a misspelt one."""
         stated = (capability for one in self.entries.values() for capability in one.capabilities)
         known = tuple(dict.fromkeys((*self.defaults, *stated)))
         for unknown in sorted({*entry.capabilities} - {*known}):

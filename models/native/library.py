@@ -64,7 +64,7 @@ def check(found: int) -> None:
     """Raise the error that a function of the compiled library has returned as a code.
 
     Raises:
-        MemoryError: There was no memory.
+        MemoryError: Not enough memory.
         ValueError: The offsets do not ascend from 0 to the number of ids.
         IndexError: An id has no row.
     """

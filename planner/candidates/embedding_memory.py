@@ -21,13 +21,13 @@ def need_several_processes(table_bytes: int, processes: int) -> bool:
 
 
 def bytes_of_a_number_per_row(workload: Workload) -> float:
-    """Return the bytes of one fp32 number for each row of the tables."""
+    """Return the bytes that one fp32 number in each row of the tables takes in total."""
     numbers = workload.lookup_bytes_per_sample / max(workload.lookups_per_sample, 1) / 4
     return workload.table_bytes / (numbers + 1)
 
 
 def half_table_bytes(workload: Workload) -> float:
-    """Return the bytes of the tables with their optimiser state if rows were kept in fp16."""
+    """Return the bytes that the tables with optimiser state would take if their rows were stored in fp16."""
     return (workload.table_bytes + bytes_of_a_number_per_row(workload)) / 2
 
 

@@ -73,8 +73,8 @@ def catalogue_offers(
     """Return the requested catalogue accelerators that are not in this machine.
 
     Args:
-        asked: Accelerators to offer: `local` for none, `all` for tested kinds and vendors, or names separated by
-            commas.
+        asked: Accelerators to offer: `local` for none, `all` for every accelerator on which Shunter has been tested, or
+            names separated by commas.
         profiles: Profiles of this machine; `all` leaves out the accelerators of this machine.
         catalogue: Catalogue to search; if None, the shipped one with the user's rows.
         today: Reference day for the age of a row; None for the current day.
@@ -144,7 +144,7 @@ def _asked_rows(asked: str, local: LocalRows, catalogue: Catalogue) -> list[Acce
 
 
 def _offer(row: AcceleratorRow, profile: HardwareProfile, *, today: datetime.date, newest: datetime.date) -> Offer:
-    """Return the offer of a row; its price is used only if comparable in kind and date with other prices."""
+    """Return a catalogue row as an offer; without price if it is of another kind or date than other rows' prices."""
     price = row.comparable_price(newest)
     notes = [] if row.kind in TRAINED_ON else [f"{row.name} is not a device on which Shunter can train"]
     if row.kind in TRAINED_ON and not row.tried:

@@ -22,10 +22,10 @@ def placements(
 ) -> list[Placement]:
     """Return all candidate placements on the profiled accelerators; memory and limits are checked later.
 
-    Other settings are chosen by other modules. Depth and readers of the prefetch follow the measured times during
-    training (`shunter.engine.data.pipeline.plan_prefetch`). A GPU's power limit is tried only for the leading candidate
-    (`shunter.planner.predict.power`). Interop threads are left to torch, because eager training does not use them.
-    `benchmarks/knobs.py` measures each.
+    Other settings are not part of the candidates. The number of prefetched batches and reader threads follows from
+    times measured in training (`shunter.engine.data.pipeline.plan_prefetch`). A GPU's power limit is tried only for the
+    leading candidate (`shunter.planner.predict.power`). Interop threads are left to torch, because eager training does
+    not use them. `benchmarks/knobs.py` measures the effect of each setting.
 
     Args:
         workload: Demand of the training.
@@ -84,24 +84,24 @@ def batch_sizes(train_samples: int, largest: int = LARGEST_BATCH["cpu"], steps: 
 
 
 def everywhere(sizes: Sequence[int]) -> Sizes:
-    """Return the same batch sizes for accelerators of each kind."""
+    """Return the same batch sizes for each kind of accelerator, as a mapping from kind to sizes."""
     return dict.fromkeys(LARGEST_BATCH, sizes)
 
 
 def sizes_of_kinds(train_samples: int, good: Sequence[int], *, of_graph: bool = False) -> Sizes:
-    """Return `sizes_worth_trying` by kind of accelerator."""
+    """Return a mapping from each kind of accelerator to its `sizes_worth_trying`."""
     return {kind: sizes_worth_trying(train_samples, good, kind, of_graph=of_graph) for kind in LARGEST_BATCH}
 
 
 def sizes_worth_trying(
     train_samples: int, good: Sequence[int], kind: Kind = "cpu", *, of_graph: bool = False
 ) -> list[int]:
-    """Return batch sizes for this data, up to twice the largest size that reached the quality in past runs.
+    """Return the batch sizes to try, up to the default maximum or twice the largest size that reached the quality.
 
-    A step of a graph model sums along all edges, independent of its batch size, so that larger batches pay off. With
-    two fifths of MovieLens-1M's users, 25 steps an epoch at a higher rate ranked better than 100 in half the time (one
-    seed). A GPU may use larger batches too, but needs as many steps an epoch, because learning from few steps is
-    independent of the device.
+    Each step of a graph model sums along all edges, whatever its batch size, so larger batches and fewer steps are
+    permitted. On two fifths of MovieLens-1M's users, 25 steps an epoch at a higher learning rate gave a better ranking
+    in half the time of 100 steps (one seed). GPUs may use larger batches than CPUs, but the fewest steps of an epoch
+    are the same, because they depend on learning and not on the device.
 
     Args:
         train_samples: Samples of an epoch.
@@ -116,5 +116,5 @@ def sizes_worth_trying(
 
 
 def kind(placement: Placement) -> tuple[str, int, Precision]:
-    """Return accelerator, threads and precision: equal for placements that differ only in batch size."""
+    """Return (accelerator, threads, precision): equal for placements that differ only in batch size."""
     return placement.accelerator, placement.threads, placement.precision

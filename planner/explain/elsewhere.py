@@ -15,7 +15,10 @@ EQUAL = 0.1  # share by which objectives of the catalogue may differ and count a
 
 
 def saving(row: Assessment, best: Assessment, terms: Terms) -> float:
-    """Return the share of the objective of the whole command that a candidate saves; 0 if it is not worth a move.
+    """Return the share of the best local candidate's objective that another candidate saves.
+
+    Both objectives are those of the whole command. The share is 0 if it is below `LEAST_GAIN` or saves less than
+    `LEAST_SECONDS`.
 
     Args:
         row: Candidate on an accelerator of the catalogue.
@@ -27,9 +30,9 @@ def saving(row: Assessment, best: Assessment, terms: Terms) -> float:
 
 
 def clearly_better(best: Assessment, absent: Sequence[Candidate], terms: Terms) -> list[Candidate]:
-    """Return the candidates on accelerators that are worth a move; all if this machine cannot keep the limits.
+    """Return the candidates on clearly better accelerators; all candidates if this machine cannot keep the limits.
 
-    Of equally good accelerators, only the preferred one is returned.
+    Of accelerators with practically equal objectives, only the cheapest is returned.
 
     Args:
         best: Best candidate of this machine.
@@ -47,7 +50,7 @@ def clearly_better(best: Assessment, absent: Sequence[Candidate], terms: Terms) 
 
 
 def better_elsewhere(best: Assessment, absent: Sequence[Candidate], terms: Terms) -> list[str]:
-    """Return a note on the preferred absent candidate with a clearly lower objective; empty if there is none.
+    """Return a note on the best absent candidate if it is clearly better than this machine; otherwise an empty list.
 
     Args:
         best: Best candidate of this machine.
@@ -82,12 +85,12 @@ def _best_of_each(absent: Sequence[Candidate], terms: Terms) -> list[Assessment]
 
 
 def _equals(rows: Sequence[Assessment], terms: Terms) -> list[Assessment]:
-    """Return the rows whose objective counts as equal to that of the first row."""
+    """Return the rows whose objective is within the share `EQUAL` of the first row's."""
     return [row for row in rows if row.score(terms.weights) <= (1 + EQUAL) * rows[0].score(terms.weights)]
 
 
 def _preferred(rows: Sequence[Assessment], terms: Terms) -> Assessment:
-    """Return the cheapest of the rows that are as good as the first; on ties, the row with the fewest watts."""
+    """Return the cheapest row of those with practically the first row's objective; at equal cost, the fewest watts."""
 
     def known(value: float | None) -> float:
         return math.inf if value is None else value
@@ -100,7 +103,7 @@ def _name(row: Assessment) -> str:
 
 
 def _of_command(row: Assessment, terms: Terms) -> float:
-    """Return the objective of the whole command; all quantities grow with the time outside training runs."""
+    """Return the objective of the whole command: each total grows in proportion to the command's total hours."""
     used = terms.weights.used
     power = sum(used.values()) if len(used) > 1 else 1.0
     return row.score(terms.weights) * (_hours(row, terms) / row.hours) ** power

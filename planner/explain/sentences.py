@@ -22,7 +22,7 @@ TOLD_SHARE = 0.05  # smallest reported deviation of the searched architectures' 
 
 
 def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
-    """Return one sentence why the first row was chosen."""
+    """Return one sentence that explains why the first placement of the ranking was chosen."""
     best, weights, limits, feasible = ranking.table[0], terms.weights, terms.limits, ranking.feasible
     amounts = [
         _amount(best, quantity)
@@ -160,7 +160,7 @@ def percent(chance: float) -> str:
 def _mixes_energies(row: Assessment, other: Assessment, weights: Weights) -> bool:
     """Return True if the objective compares measured joules with estimated joules of another accelerator.
 
-    On the same accelerator the estimate follows from the measurements there.
+    Two candidates on one accelerator are comparable, because estimates there follow from its measurements.
     """
     if not (weights.energy or weights.carbon):
         return False
@@ -170,7 +170,7 @@ def _mixes_energies(row: Assessment, other: Assessment, weights: Weights) -> boo
 
 
 def _kept(best: Assessment, terms: Terms) -> list[str]:
-    """Describe the probability of keeping each limit of the whole job, as far as past jobs support one."""
+    """Describe for each limit the probability that the chosen placement keeps it, if past jobs show one."""
     limits, calibration = terms.limits, terms.calibration
     time, energy = calibration.seconds, calibration.joules
     asked = [
@@ -191,7 +191,7 @@ def _kept(best: Assessment, terms: Terms) -> list[str]:
 
 
 def _binding(best: Assessment, next_best: Sequence[Assessment], barred: Assessment | None, weights: Weights) -> str:
-    """Describe the limit that binds, or what would change the choice."""
+    """Describe the limit that excludes a better candidate; if there is none, what would change the choice."""
     if barred is None:
         change = ""
         ratio = next_best[0].score(weights) / best.score(weights) if next_best else 1.0
@@ -235,7 +235,7 @@ def _amount(row: Assessment, quantity: Objective) -> str:
 
 
 def _epochs(row: Assessment, terms: Terms) -> str:
-    """Return the expected epochs; if the needed number is unknown, return the planned epochs."""
+    """Describe the expected number of epochs; without past runs, the planned number as an upper bound."""
     if row.candidate.work_log_deviation is None:
         return f"at most {terms.job.epochs:.3g} epochs"
     return f"~{terms.job.epochs * row.candidate.work_share:.3g} of at most {terms.job.epochs:.3g} epochs"

@@ -143,5 +143,5 @@ def _situation(workload: Workload, placement: Placement, row: AcceleratorRow) ->
 
 
 def _without_lists(workload: Workload) -> Workload:
-    """Return the workload without the lists that past runs do not store, to compare it with workloads of past runs."""
+    """Return the workload without `matmuls`, `dense` and `access_curve`, which past runs do not store."""
     return workload.model_copy(update={"matmuls": (), "dense": {}, "access_curve": ()})

@@ -166,7 +166,7 @@ QUANTILES = ndtri((np.arange(50) + 0.5) / 50)
 
 
 def knowledge_gradient(belief: Posterior) -> np.ndarray:
-    """Return the expected decrease of the lowest mean by one more observation of each option; in log cost, `[n]`.
+    """Return how much one more observation of each option should lower the least mean log cost, `[n]`.
 
     An observation of one option also changes the belief about correlated options (Frazier, Powell and Dayanik, "The
     Knowledge-Gradient Policy for Correlated Normal Beliefs", 2009, equation 12; by quantiles of the observation).

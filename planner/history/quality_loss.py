@@ -18,7 +18,7 @@ Z = 1.645  # standard deviations to the ends of an interval of 90 %
 def quality_losses(
     runs: Sequence[PastRun], placements: Sequence[Placement], most: float | None = None
 ) -> list[QualityLoss] | None:
-    """Return the loss of each placement; None without a past NE.
+    """Return the expected NE loss of each placement; None if no past run has an NE.
 
     Args:
         runs: Past runs of the job.

@@ -127,7 +127,7 @@ class History:
         return quality_outlook(self.alike(data, family), min_auc, batch_size=batch_size)
 
     def work_shares(self, batch_sizes: Sequence[int], *, data: str, family: str) -> Posterior | None:
-        """Return the belief about the log of the needed share of planned tuning and training; None without past runs.
+        """Return the belief about the log of the share of planned epochs that is needed; None without past runs.
 
         The share depends on the batch size: early stopping of settings and the epoch at which a training run ends
         differ.
@@ -239,7 +239,8 @@ def read_history(*, limit: int = NEWEST, read: ReadRuns = read_runs) -> History:
     """Read past runs; return an empty history if there is no store yet or the store does not answer.
 
     Args:
-        limit: Largest number of runs of each kind, the newest; for trials also at most 30.
+        limit: Largest number of runs of each kind; the newest are read. For trials, the limit is at most
+            `NEWEST_TRIALS`.
         read: Reader of the store.
     """
     try:

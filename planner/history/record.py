@@ -116,7 +116,7 @@ def _planned_epochs(job: JobSize, kind: EvidenceKind) -> float | None:
 
 
 def predicted_figures(decision: Decision, kind: EvidenceKind) -> Figures:
-    """Return the predicted totals of the flow; for a flow that only tunes, the share of the tuning epochs."""
+    """Return the predicted totals of the flow; for a flow that only tunes, scaled to the share of tuning epochs."""
     job, prediction = decision.job, decision.prediction
     seconds, joules = decision.uncalibrated
     share = job.tuning_epochs / (job.tuning_epochs + job.final_epochs) if kind == "tune" else 1.0
@@ -132,7 +132,7 @@ def predicted_figures(decision: Decision, kind: EvidenceKind) -> Figures:
 
 
 def _measured(notes: FlowNotes, trainings: Sequence[Evidence]) -> Figures:
-    """Return the measured totals of tuning and training; the search counts as a whole, else by its trials."""
+    """Return the measured totals of the search (or of its trials if it was not metered) and the members."""
     trials = [one.measured for one in trainings if one.kind == "trial"]
     members = [one.measured for one in trainings if one.kind == "member"]
     search = notes.search

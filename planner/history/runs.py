@@ -116,7 +116,7 @@ class PastRun(Frozen):
 
     @property
     def is_censored(self) -> bool:
-        """Return True if more work would have been needed, so that the run's totals are lower bounds."""
+        """Return True if the run ended before it reached the quality, so that its totals are lower bounds."""
         return self.was_cut or self.outcome != "reached"
 
     def total(self, quantity: Objective) -> float | None:
@@ -127,15 +127,15 @@ class PastRun(Frozen):
 
 
 def is_under_way(run: TrackedRun, now: float) -> bool:
-    """Return True if the run may still be running; an unfinished run older than the limit counts as killed."""
+    """Return True if the run is unfinished and younger than `LONGEST_RUN_SECONDS`; older ones count as killed."""
     return run.status == UNFINISHED and now - run.started_at < LONGEST_RUN_SECONDS
 
 
 def admit(run: TrackedRun, parent: TrackedRun | None, now: float) -> PastRun | Exclusion:
-    """Return the run as a value, or the reason of its exclusion.
+    """Convert a tracked run to a `PastRun`, or return the reason for its exclusion.
 
     Args:
-        run: Run of one of the kinds of evidence.
+        run: Run as stored in MLflow.
         parent: Parent of a member, with the data and the request; None if it is not available.
         now: Seconds since 1970.
     """
@@ -184,7 +184,7 @@ def _broken_figure(run: TrackedRun, evidence: Evidence | None) -> str | None:
 
 
 def _evident(run: TrackedRun, evidence: Evidence) -> PastRun:
-    """Convert a run by its evidence record; energy that was not measured is left out."""
+    """Return the past run that an evidence record describes; energy that was not measured is left out."""
     same = (
         "outcome",
         "limit",

@@ -103,7 +103,7 @@ class Situation:
 def estimate(
     seen: Sequence[tuple[Situation, float]], asked: Sequence[Situation], *, priors: Priors = PRIORS
 ) -> Posterior:
-    """Return the belief about the natural logarithm of the ratio in the situations of `asked`.
+    """Return the belief about the log of measured over predicted step time in each situation of `asked`.
 
     Args:
         seen: Situations with the positive ratio that was measured, at least one.

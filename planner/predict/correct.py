@@ -99,7 +99,7 @@ def _intercept(sizes: tuple[int, int], seconds: tuple[float, float]) -> float:
 
 
 def _estimated(candidate: Candidate, probes: Sequence[Probe], fixed: FixedSeconds) -> Prediction:
-    """Return the estimate, corrected by bracketing probes of the same kind, else by the accelerator's nearest probe."""
+    """Interpolate between probes of the same kind at a smaller and a larger batch, else scale by the nearest probe."""
     alike = [probe for probe in probes if probe[0].placement.accelerator == candidate.placement.accelerator]
     if not alike:
         return candidate.prediction
@@ -117,7 +117,7 @@ def _distance(candidate: Candidate, probe: Probe) -> tuple[bool, float, float]:
 
 
 def _bracketing(candidate: Candidate, probes: Sequence[Probe]) -> tuple[Probe, Probe] | None:
-    """Return the nearest probes of the same kind at a smaller and a larger batch; None if one is missing."""
+    """Return the probes of the same kind at the next smaller and larger batch size; None if one is missing."""
     same = [probe for probe in probes if kind(probe[0].placement) == kind(candidate.placement)]
     size = candidate.placement.batch_size
     smaller = [probe for probe in same if probe[0].placement.batch_size < size]
@@ -151,7 +151,7 @@ def _interpolated(candidate: Candidate, smaller: Probe, larger: Probe) -> Predic
 
 
 def _estimated_from_nearest(candidate: Candidate, nearest: Probe, fixed: FixedSeconds) -> Prediction:
-    """Return the estimate with the nearest probe's ratio on the part of the step that grows with the batch."""
+    """Return the prediction with its batch-dependent time scaled by the nearest probe's measured/predicted ratio."""
     prediction, (neighbour, measurement) = candidate.prediction, nearest
     growing = prediction.step_seconds - fixed.predicted
     of_neighbour = neighbour.prediction.step_seconds - fixed.predicted
@@ -174,7 +174,7 @@ def _with_memory_and_power(prediction: Prediction, more_bytes: int, watts: float
 
 
 def _estimated_watts(candidate: Candidate, neighbour: Candidate, measurement: Measurement) -> float | None:
-    """Return the predicted power times the neighbour's measured over predicted power; None if not measured."""
+    """Return the predicted watts times the probed neighbour's measured/predicted ratio; None if it was not measured."""
     predicted, of_neighbour = _predicted_watts(candidate), _predicted_watts(neighbour)
     if not measurement.watts_measured or measurement.mean_watts is None:
         return None
@@ -189,7 +189,7 @@ def _predicted_watts(candidate: Candidate) -> float | None:
 
 
 def _measured(candidate: Candidate, measurement: Measurement, workload: Workload) -> Prediction:
-    """Return the prediction with the probe's figures; estimated power is that of the cost model, for comparability."""
+    """Return the prediction with the figures that the probe measured; power that it did not measure stays predicted."""
     prediction = with_step_seconds(candidate.prediction, measurement.step_seconds)
     update: dict[str, object] = {
         "step_seconds_source": "measured",
@@ -205,7 +205,7 @@ def _measured(candidate: Candidate, measurement: Measurement, workload: Workload
 
 
 def with_step_seconds(prediction: Prediction, step_seconds: float) -> Prediction:
-    """Return the prediction at another step time and the same power."""
+    """Return the prediction scaled to another step time; the power stays the same."""
     scale, interval = step_seconds / prediction.step_seconds, prediction.step_seconds_interval
     return prediction.model_copy(
         update={

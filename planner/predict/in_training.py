@@ -73,7 +73,7 @@ class InTraining:
 
     @classmethod
     def of(cls, steps: Sequence[StepObservation], profiles: Sequence[HardwareProfile]) -> "InTraining":
-        """Learn from past training runs on exactly these accelerators; without training runs, nothing is corrected.
+        """Learn the correction from past training runs on the profiled accelerators; without any, nothing is corrected.
 
         Args:
             steps: Steps of past probes and training runs, in order of time, none of them compiled.

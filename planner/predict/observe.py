@@ -32,7 +32,7 @@ class Expectation:
 
     @property
     def figures(self) -> Figures:
-        """Return the figures as the evidence record stores them."""
+        """Return the predicted step time and memory, in the form that the evidence record stores."""
         return Figures(
             step_seconds=self.prediction.step_seconds,
             step_seconds_source=self.prediction.step_seconds_source,
@@ -169,7 +169,7 @@ def _observation(
 def measured_before(
     workload: Workload, observations: Sequence[StepObservation], profiles: Sequence[HardwareProfile], now: datetime
 ) -> dict[Placement, Measurement]:
-    """Return the measurements of past runs on exactly these accelerators for the same training run, to skip probes.
+    """Return past probes of the same workload on this machine's accelerators, by placement; they need no new probe.
 
     Args:
         workload: Demand of the training.

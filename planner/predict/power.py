@@ -131,7 +131,7 @@ def _limited(candidate: Candidate, placement: Placement, example: _Example, work
 
 
 def _capped_watts(candidate: Candidate, example: _Example) -> float | None:
-    """Return the candidate's power, reduced by the same factor as the example's."""
+    """Return the candidate's watts under the limit, reduced by the factor measured on the example."""
     own, without = _mean_watts(candidate), _mean_watts(example.without)
     if own is None or not without or example.measurement.mean_watts is None:
         return None

@@ -70,7 +70,7 @@ def predicted_candidates(
 def searched_share(
     workload: Workload, searched: Sequence[Workload], profile: HardwareProfile, placement: Placement
 ) -> float:
-    """Return the searched architectures' mean step time divided by that of the predicted one; 1 without any.
+    """Return the mean step time of the searched architectures over the predicted one's; 1 if `searched` is empty.
 
     Args:
         workload: Demand of the predicted architecture.
@@ -225,7 +225,7 @@ def with_work(
     """Return the candidates with the expected share of planned epochs at their batch sizes, from past runs.
 
     Args:
-        candidates: Candidates with the whole plan.
+        candidates: Candidates predicted to train all planned epochs.
         history: Past runs, including runs that missed the quality or were stopped.
         data: Key of the data, by `data_key`.
         family: Family of the model.

@@ -177,7 +177,7 @@ class Probes:
 
 
 def optimistic_score(row: Assessment, weights: Weights) -> float:
-    """Return the objective at the low ends of the step time and of the work, two standard deviations below."""
+    """Return the objective if step time is at the low end of its interval and work two standard deviations lower."""
     prediction = row.candidate.prediction
     low = prediction.step_seconds_interval[0] if prediction.step_seconds_interval else prediction.step_seconds
     work = math.exp(-2 * (row.candidate.work_log_deviation or PLAN.deviation))
@@ -193,7 +193,7 @@ def probe_steps(candidate: Candidate, found: Mapping[Placement, Measurement | No
 
 
 def next_to_probe(table: Sequence[Assessment], found: Mapping[Placement, Measurement | None]) -> Candidate | None:
-    """Return the candidate whose measurement is most valuable now; None if the leader is measured and compared.
+    """Return the candidate to probe next; None if the leader and another batch size of its kind are measured.
 
     The order is: the best of each kind (accelerator, threads, precision), then the current leader, then the leader's
     smallest batch, which gives the constant time of a step. Candidates that are not expected to fit into the memory of

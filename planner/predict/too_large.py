@@ -30,7 +30,7 @@ def remembered(runs: Sequence[PastRun], now: datetime) -> list[TooLarge]:
 
 
 def _is_refuted(known: TooLarge, run: PastRun) -> bool:
-    """Return True if the run fitted into memory although it needs at least as much on the same accelerator."""
+    """Return True if the run fitted into the same accelerator at a placement that needs as much memory or more."""
     assert run.placement is not None, "only runs with a placement are compared"
     placement, other = run.placement, known.placement
     same = (placement.accelerator, placement.precision) == (other.accelerator, other.precision)

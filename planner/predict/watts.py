@@ -12,7 +12,7 @@ MOST_MEASUREMENTS = 200  # newest measurements used; the fit's cost grows with t
 
 
 def observed_watts(history: History) -> list[StepObservation]:
-    """Return past steps with measured power; for older training runs, the power is their joules by their seconds.
+    """Return past steps with power; for training runs without measured power, mean power is joules over seconds.
 
     Args:
         history: Past runs.

@@ -111,7 +111,7 @@ def _unknown_objective(totals: Totals, terms: Terms, limited: set[str]) -> list[
 
 
 def _like(values: Column, bound: float | None) -> Column:
-    """Return the bound for all candidates; None becomes infinity."""
+    """Return a column with `bound` for every candidate; infinity if it is None."""
     return np.full_like(values, np.inf if bound is None else bound)
 
 

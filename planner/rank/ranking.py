@@ -77,7 +77,7 @@ def rank(candidates: Sequence[Candidate], terms: Terms) -> Ranking:
 
 
 def shortened(ranking: Ranking, terms: Terms) -> Ranking | None:
-    """Return the ranking for a job that limits on time, energy and cost will end early, the nearest candidate first.
+    """Return the ranking of a job that will end early at a limit; candidates that can train one epoch come first.
 
     Args:
         ranking: Ranking in which no candidate keeps the limits.
@@ -111,7 +111,7 @@ def shortened(ranking: Ranking, terms: Terms) -> Ranking | None:
 
 
 def _loss_of_equals(totals: Totals, scores: Column, is_excluded: NDArray[np.bool_]) -> Column:
-    """Return the NE loss of candidates whose objective equals the best, and infinity for all others."""
+    """Return the NE loss of candidates within `EQUAL` of the best objective, and infinity for all others."""
     return np.where(_within(EQUAL, scores, is_excluded), np.nan_to_num(totals.quality_loss), np.inf)
 
 

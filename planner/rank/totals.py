@@ -29,7 +29,7 @@ LEAST_TRIAL_GAIN = 0.25
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """Terms on which candidates are compared.
+    """Limits, objective and job size by which candidates are compared.
 
     Attributes:
         limits: Hard limits of the whole job.
@@ -174,7 +174,7 @@ def _ends(
         applies: Candidates to which the ratios apply.
         low: Lower ends of the other candidates.
         high: Upper ends of the other candidates.
-        centre: Factor by which the figure was corrected; that of the ratios if None.
+        centre: Factor by which the figure was already corrected; `ratios.centre` if None.
     """
     interval = ratios.interval()
     if interval is None:
@@ -184,7 +184,7 @@ def _ends(
 
 
 def _search_seconds(job: JobSize, watts: Column) -> Column:
-    """Return the seconds of a search by time or energy budget, whichever ends first; its time if power is unknown."""
+    """Return the seconds until a search uses up its time or energy budget; its time budget if power is unknown."""
     if job.tuning_joules is None:
         return np.full_like(watts, job.tuning_seconds or 0.0)
     by_energy = job.tuning_joules / watts
@@ -214,7 +214,7 @@ def parallel_seconds(seconds: Column, at_once: Column) -> Column:
 
 
 def _raw(candidate: Candidate) -> tuple[float | None, ...]:
-    """Return the numbers of one candidate; numpy converts None to NaN."""
+    """Return the figures of one candidate as a row of the columns of totals; unknown figures are None."""
     prediction = candidate.prediction
     low, high = prediction.step_seconds_interval or (None, None)
     return (
@@ -250,7 +250,7 @@ def billed_seconds(seconds: Column, billing: Billing) -> Column:
 
 
 def scores_of(totals: Totals, weights: Weights) -> Column:
-    """Return the objective of each candidate, as `Assessment.score`."""
+    """Return the objective of each candidate: the weighted totals of all expected runs; infinite if unknown."""
     columns = {"time": totals.hours, "energy": totals.kwh, "cost": totals.cost, "carbon": totals.carbon}
     used = weights.used
     if len(used) == 1:

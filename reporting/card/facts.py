@@ -53,8 +53,7 @@ def gather(
 ) -> ModelCard:
     """Return the model card of the result of a training run.
 
-    The files that will be registered score the test part, and intervals are computed by resampling. The test part is
-    not used to select a model.
+    The quality is that of the files that will be registered, on the test part, which is not used to select a model.
 
     Args:
         run_id: MLflow run of the training.
@@ -214,7 +213,7 @@ def _plain(values: Mapping[str, Any]) -> dict[str, object]:
 
 
 def _counts(spec: ModelSpec, dataset: Dataset, dense_optimizer: str) -> Mapping[str, float]:
-    """Return FLOPs and optimizer bytes, counted as in the selection of placements."""
+    """Return FLOPs per sample (training, forward) and bytes of optimizer state, counted from the architecture."""
     ids: dict[str, Any] = {"ids_per_sample": mean_ids_per_sample(dataset), "dense_optimizer": dense_optimizer}
     counts = count_model(spec, dataset.features, **ids)
     layers = count_layers(spec, dataset.features, batch_size=COUNTED_BATCH, **ids)
@@ -234,7 +233,7 @@ OVERSAMPLED_RATE = 0.25
 
 
 def uses(dataset: Dataset, data: DataFacts) -> tuple[str, ...]:
-    """Return the intended uses of the model: the predicted label and the kind of rows."""
+    """Return the intended uses of the model as sentences: what it predicts, and for which rows."""
     tasks = dataset.features.tasks
     what = "the positive label" if not tasks else f"each of {', '.join(tasks)}"
     columns = ", ".join(field.name for field in data.fields)
@@ -250,7 +249,7 @@ def uses(dataset: Dataset, data: DataFacts) -> tuple[str, ...]:
 
 
 def limits(data: DataFacts, quality: tuple[TaskQuality, ...], user: str | None) -> tuple[str, ...]:
-    """Return warnings about the model."""
+    """Return sentences for the card that warn of limitations of the data and of the measured quality."""
     found = [_split(data), _intervals(user)]
     is_number = any(one.is_number for one in quality)
     found += [

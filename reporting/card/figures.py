@@ -75,7 +75,7 @@ class TaskQuality(Frozen):
 
     @property
     def no_interval_text(self) -> str:
-        """Reason as text, for the end of a sentence."""
+        """Reason why metrics have no interval, as a clause such as `all its rows are of one class`."""
         return {
             NoInterval.ONE_CLASS: "all its rows are of one class",
             NoInterval.FEW_USERS: f"rows of the rarer class are of {self.users} user(s) alone, and users are resampled",
@@ -112,7 +112,7 @@ class TableFacts(Frozen):
         vocabulary: `exact`, `hashed`, `learned` or `buckets`.
         rows: Number of rows of the table.
         map_bytes: Bytes of the stored map from values to ids.
-        words: Description of the rows of a learned map.
+        words: How a learned map assigns values to rows; empty for other vocabularies.
     """
 
     field: str
@@ -264,7 +264,7 @@ class ModelCard(Frozen):
     Attributes:
         run_id: MLflow run of the training.
         made_at: Date and time, UTC.
-        kept: Whether the result is the ensemble or its best single member.
+        kept: Kind of the result: the ensemble, or its best single member.
         reason: Reason for the choice of ensemble or single member.
         members: All candidate members; members with weight 0 are not part of the result.
         data: Data that the members were trained on.

@@ -78,7 +78,7 @@ def _classes(labels: np.ndarray, number: NumberLabel | None) -> tuple[np.ndarray
 def _within_groups(
     labels: np.ndarray, logits: np.ndarray, groups: np.ndarray, weights: np.ndarray | None
 ) -> dict[str, float | None]:
-    """Return GAUC, NDCG and MRR; NDCG and MRR ignore the weights of rows."""
+    """Return GAUC, NDCG and MRR within groups such as users; NDCG and MRR ignore the weights of rows."""
     ndcg, mrr = grouped_ranking(labels, logits, groups)
     gauc = grouped_area_under_roc(labels, logits, groups, weights)
     return {name: _defined(value) for name, value in (("gauc", gauc), ("ndcg", ndcg), ("mrr", mrr))}
@@ -107,7 +107,7 @@ def quality_of_files(directory: Path, dataset: Dataset, execution: Execution, *,
 
 
 def user_field(dataset: Dataset) -> str | None:
-    """Return the single-valued field of the group or user, by schema or by a usual name; None if there is none."""
+    """Return the field that identifies the group or user, by the schema or by a common name; None without one."""
     for field in dataset.features.categorical:
         if not field.multi_valued and field.name == dataset.grouped_by:
             return field.name

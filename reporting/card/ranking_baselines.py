@@ -76,7 +76,7 @@ class RankingBaseline(Frozen):
 
 
 class RankingEvaluator:
-    """Evaluator that ranks the test part by stored models, without items of the earlier parts.
+    """Evaluator of stored ranking models on the test part; items seen in earlier parts are not recommended.
 
     The ranking by popularity is evaluated once for all models that were trained on the same interactions.
 

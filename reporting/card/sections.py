@@ -107,7 +107,7 @@ def _promise(card: ModelCard) -> list[Part]:
 
 
 def _predictions(card: ModelCard) -> list[Part]:
-    """Return the cost of a prediction of one row with each candidate."""
+    """Return a table of time, energy and weights of one prediction, for each candidate for the result."""
     by = " and ".join(sorted({one.joules_by for one in card.serving}))
     rows = [
         (
@@ -214,7 +214,7 @@ def _demand(card: ModelCard) -> Part:
 
 
 def _precision(member: MemberFacts) -> str:
-    """Return precision and size of the embedding tables if they are not in fp32."""
+    """Return precision and size of the embedding tables as text if they are in fp16; otherwise an empty text."""
     assert member.architecture is not None
     if member.spec.get("table_precision", "fp32") == "fp32":
         return ""
@@ -299,7 +299,7 @@ def _data(card: ModelCard) -> list[Part]:
 
 
 def _tables(card: ModelCard) -> list[Part]:
-    """Return the mapping of values to ids, and the memory of rows (in the first member's width) and map."""
+    """Return a table of the embedding tables: map from values to ids, rows, and bytes at the first member's width."""
     width = int(str(card.members[0].spec.get("embedding_dim", 0))) if card.members else 0
     rows = [
         (

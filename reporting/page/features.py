@@ -31,7 +31,7 @@ class ValueStatistics(_Frozen):
     """Statistics of one value of a field, or of one range of a numeric field.
 
     Attributes:
-        name: Value in the log; `no. 3` if it is not known.
+        name: Value in the log; `no. 3` for id 3 if its value is not known.
         rows: Number of sampled rows with the value.
         positives: Number of these rows with a positive label.
     """
@@ -145,7 +145,7 @@ def summarise(
 
 
 def features_section(tree: RunTree) -> dict[str, Any]:
-    """Return the fields of the data, the first ones with a bar for each value."""
+    """Return template values of all fields; the first fields also have a bar for each value's base rate."""
     summary = FeatureSummary.model_validate_json(tree.artifacts[FEATURES])
     shown = summary.fields[:SHOWN_FIELDS]
     highest = max((value.interval[1] for field in shown for value in field.values), default=1.0)
@@ -284,7 +284,7 @@ def _categorical(
 
 
 def _columns(table: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
-    """Return rows of a table as `[columns, rows]`, in one pass, because a pass per column would read the whole file."""
+    """Return the given rows of a table as `[columns, rows]`, reading the file only once for all columns."""
     columns = np.empty((table.shape[1], len(rows)), table.dtype)
     for start in range(0, len(rows), BLOCK_ROWS):
         columns[:, start : start + BLOCK_ROWS] = table[rows[start : start + BLOCK_ROWS]].T
@@ -292,7 +292,7 @@ def _columns(table: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
 
 
 def _top(ids: NDArray[np.int32]) -> list[int]:
-    """Return the most frequent ids; of equally frequent ones, the lower first."""
+    """Return the up to `MOST_VALUES` most frequent ids; at equal frequency, the lower id first."""
     counts = np.bincount(ids) if len(ids) else np.zeros(0, np.int64)
     least = np.partition(counts, -MOST_VALUES)[-MOST_VALUES] if len(counts) > MOST_VALUES else 0
     candidates = np.flatnonzero(counts >= max(least, 1))
@@ -307,7 +307,7 @@ def _rows(dataset: Dataset, most: int) -> NDArray[np.int64]:
 
 
 def _label(dataset: Dataset) -> NDArray[np.float32]:
-    """Return the label; of several labels, the first."""
+    """Return the label of each row of the training part; of several labels, the first."""
     labels = _load(dataset, "label")
     assert labels is not None
     return labels if labels.ndim == 1 else labels[:, 0]

@@ -174,7 +174,7 @@ SAME = _Unit()
 
 
 def _units(rows: Sequence[Mapping[str, Any]]) -> dict[str, _Unit]:
-    """Return units that suit the smallest shown value: seconds or hours, joules or kilowatt hours."""
+    """Return the units of time and energy in which the smallest value of the rows is readable."""
     least = {key: min((row[key] for row in rows if row.get(key) is not None), default=0.0) for key in ("hours", "kwh")}
     return {"hours": _Unit(*time_unit(least["hours"])), "kwh": _Unit(*energy_unit(least["kwh"]))}
 
@@ -330,7 +330,7 @@ def curves_chart(tree: RunTree) -> Chart | None:
 def _curve_marks(
     run: TrackedRun, curves: Mapping[str, Sequence[tuple[int, float]]], keys: Sequence[str], group: int, series: int
 ) -> list[Mark]:
-    """Return one mark per epoch, without the final result, which is logged at or after the last epoch."""
+    """Return one mark of a run for each epoch; the final result, which is logged later, is left out."""
     by_epoch: dict[int, dict[str, float]] = {}
     for key in keys:
         for epoch, value in curves.get(key, ()):

@@ -7,7 +7,8 @@ Capabilities:
     title: Title in the table of contents; a section without a title is not listed there.
     anchor: Id of the heading; the name of the section if absent.
     artifact: Artifact that the run must have; without it, the section's module is not imported.
-    profile_artifact: The same condition on the newest profile of the same data and model.
+    profile_artifact: Artifact that the newest profile of the same data and model must have; without it, the section is
+        left out.
     missing: Note on a page that lacks the section.
 """
 

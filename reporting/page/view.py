@@ -187,7 +187,7 @@ def decision(tree: RunTree) -> dict[str, Any] | None:
 
 
 def _shown_placement(row: Mapping[str, Any]) -> dict[str, str]:
-    """Return one candidate in the form of `Decision.shown_rows`, from the stored columns."""
+    """Return a stored row of the table of placements as texts for display, with units and sources."""
 
     def sourced(text: str, source: str) -> str:
         return f"{text} ({row[source]})" if row.get(source) else text

@@ -64,7 +64,7 @@ def _offer_losses(schema: dict[str, Any]) -> None:
 
 
 class ModelRequest(Group, frozen=True, title="Model"):
-    """Options of the model family, including those of a few families only."""
+    """Model family and its options."""
 
     model: str = Field(
         default="dlrm",
@@ -90,7 +90,7 @@ class ModelRequest(Group, frozen=True, title="Model"):
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """Return the fixed settings, including a loss for clicks; a loss for numbers belongs to the label instead."""
+        """Return the fixed settings, with the loss if it is for clicks; a loss for numbers belongs to the label."""
         return self.set if self.loss is None or is_for_numbers(self.loss) else (*self.set, f"loss={self.loss}")
 
     @model_validator(mode="after")

@@ -58,7 +58,7 @@ class CheckpointRequest(Group, frozen=True, title="Advanced: checkpoints"):
 
     @property
     def is_incremental(self) -> bool:
-        """Return True if the request is for changed rows alone, or for rows in few bits."""
+        """Return True if checkpoints with only changed rows, or with quantised rows, are explicitly requested."""
         is_quantised = self.checkpoint_bits not in (CheckpointBits.AUTO, CheckpointBits.FULL)
         return is_quantised or self.checkpoint_policy not in (CheckpointPolicy.AUTO, CheckpointPolicy.FULL)
 

@@ -212,7 +212,7 @@ class EnsembleRequest(Group, frozen=True, title="Ensemble"):
 
     @property
     def trained(self) -> int:
-        """Return the number of members to train if no trial has trained them."""
+        """Return the number of members to train; trials of a search may have trained some of them already."""
         return self.ensemble_size or TRAINED_MEMBERS
 
     @property
@@ -221,11 +221,11 @@ class EnsembleRequest(Group, frozen=True, title="Ensemble"):
         return self.ensemble_size or MOST_MEMBERS
 
     def check_is_installed(self) -> None:
-        """Raise `MissingExtensionError` if a limit needs an extension that is not installed."""
+        """Raise `MissingExtensionError` if `ensemble_memory` is set but its extension is not installed."""
         if self.ensemble_memory is not None:
             RESULT_LIMITS.entry("ensemble-memory")
 
     @property
     def memory_bytes(self) -> int | None:
-        """Return the requested memory in bytes; None for no limit."""
+        """Return the maximum size of the registered weights in bytes; None for no limit."""
         return None if self.ensemble_memory is None else parse_bytes(self.ensemble_memory)

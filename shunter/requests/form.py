@@ -28,7 +28,7 @@ def title_of(name: str, _: FieldInfo | None = None) -> str:
 
 
 def shown(request: BaseModel) -> FieldInfo:
-    """Return the field of a flow's parameter with the form's initial values; None values stay empty."""
+    """Return a pydantic field whose form initially shows the values of `request`; options that are None stay empty."""
     return Field(json_schema_extra={"default": request.model_dump(mode="json", exclude_none=True)})
 
 

@@ -24,7 +24,7 @@ def _check_name(name: str) -> str:
 
 
 def model_name_of(data: str) -> str:
-    """Return the name of data as the name of a registered model, without the characters that MLflow refuses."""
+    """Return a registered model's name, made from the data's name by replacing characters that MLflow refuses."""
     return re.sub(r"[/:@]", "-", data).strip().lstrip(".") or "shunter"
 
 

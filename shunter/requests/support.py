@@ -44,23 +44,23 @@ def traits_of(model: str, loss: str | None = None) -> frozenset[ModelTrait]:
 
 @dataclass(frozen=True)
 class Use:
-    """Use of an option: any value other than the default, or one value.
+    """Use of an option: with any value other than its default, or with one particular value.
 
     Attributes:
         option: Name of the option in a request.
-        value: The one value; None means any other than the default.
+        value: Value that counts as use; None if every value other than the default does.
     """
 
     option: str
     value: str | None = None
 
     def __str__(self) -> str:
-        """Return the use as on the command line, without the value if any is meant."""
+        """Return the option as on the command line, followed by its value if the use is limited to one value."""
         flag = "--" + self.option.replace("_", "-")
         return flag if self.value is None else f"{flag} {self.value}"
 
     def is_in(self, given: Mapping[str, Any]) -> bool:
-        """Return True if the option is used among the options that a request states."""
+        """Return True if `given`, the values that a request states, contains this use."""
         if self.option not in given or self.value is None:
             return self.option in given
         stated = given[self.option]
@@ -91,7 +91,7 @@ class Conflict:
 
 @dataclass(frozen=True)
 class Partner:
-    """Option that has no effect without one of some others."""
+    """Option that has no effect unless at least one of its partner options is used too."""
 
     use: Use
     partners: tuple[Use, ...]
@@ -218,6 +218,6 @@ def _check_needs(model: str, given: Mapping[str, Any]) -> None:
 
 
 def _stated(use: Use, given: Mapping[str, Any]) -> str:
-    """Return the use of an option with its value in the request."""
+    """Return the used option as on the command line, with the value that the request gives it."""
     value = given[use.option]
     return str(use) if use.value is not None or isinstance(value, list) else f"{use} {value}"

@@ -72,7 +72,7 @@ class TrainRequest(JobRequest, frozen=True):
 
     @property
     def registered_name(self) -> str:
-        """Return the name of the registered model, which is known once the data is."""
+        """Return the name of the registered model; only for a request from `named_after`, which sets the name."""
         assert self.register_as is not None, "the request is named after its data"
         return self.register_as
 
@@ -92,7 +92,7 @@ class TrainRequest(JobRequest, frozen=True):
 
 
 def baselines_of(request: TrainRequest) -> tuple[str, ...]:
-    """Return the requested baselines; by default all that suit the model, except trees."""
+    """Return the requested baselines; by default, all that suit the model except gradient-boosted trees."""
     asked = request.training.baselines
     if asked is not None:
         return parse_baselines(asked)
