@@ -50,7 +50,7 @@ class NumberLabel(Record):
         loss: Loss by which the label is learned and evaluated, such as `huber:1` (`shunter.label_losses`).
         center: Mean of the labels.
         scale: Standard deviation of the labels.
-        levels: Distinct labels in ascending order, for a loss of ordered levels.
+        levels: Distinct labels in ascending order, for ordinal losses; empty for others.
         odds: For each level except the lowest, the log odds that a label is at least this level.
     """
 

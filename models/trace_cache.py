@@ -31,7 +31,7 @@ def cached_trace(layers: nn.Module, inputs: Sequence[Tensor], named: str, trace:
     Args:
         layers: Layers on the meta device.
         inputs: Inputs of the layers, on the meta device.
-        named: Everything else that the trace depends on.
+        named: Text of everything else that the trace depends on, for the cache key.
         trace: Makes the trace.
     """
     folder = _folder()

@@ -133,7 +133,7 @@ def up(
 
 
 def check_schedule(cron: str | None, timezone: str | None) -> None:
-    """Raise if Prefect would refuse the schedule after the servers have started.
+    """Raise before any server starts if Prefect would refuse the schedule of nightly runs.
 
     Raises:
         RequestError: The cron expression or the time zone is invalid.

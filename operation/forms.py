@@ -129,7 +129,7 @@ def _is_filled(field: Schema, definitions: Schema) -> bool:
 
 
 def _folded(field: Schema, content: Schema) -> Schema:
-    """Return the form field of a group whose options are shown on demand, and are not parameters until then."""
+    """Return the form field of a group whose options appear on demand; until then the run gets their defaults."""
     unchanged = {"title": AS_USUAL, "type": "object", "properties": {}}
     return {**field, "anyOf": [unchanged, {**content, "title": CHANGE}]}
 

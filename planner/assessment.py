@@ -209,5 +209,5 @@ class Assessment(Frozen):
 
     @property
     def excess(self) -> float:
-        """Return the excess share of the worst broken limit; 0 for a feasible candidate."""
+        """Return the largest excess over a broken limit, as a share of the limit; 0 for a feasible candidate."""
         return max((miss.excess for miss in self.excluded_by), default=0.0)

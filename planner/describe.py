@@ -32,7 +32,7 @@ def describe(
     spec: ModelSpec | GraphSpec,
     hyperparameters: Hyperparameters = Hyperparameters(),  # noqa: B008 - frozen
 ) -> Workload:
-    """Return the demand of one sample of `dataset` in the model `spec`; a sample of a graph model is a positive.
+    """Return the demand of one sample of `dataset` in the model `spec`; in graph models a sample is a positive row.
 
     Args:
         dataset: Data to train on.

@@ -296,7 +296,7 @@ def _score_of_past(runs: Sequence[PastRun], best: Assessment, weights: Weights) 
 
 
 def _score(run: PastRun, weights: Weights) -> float | None:
-    """Return the objective of a run's tuning and training in the unit of `Assessment.score`; None if not measured."""
+    """Return the objective (weighted totals) of a past run's tuning and training; None if not measured."""
     seconds = run.measured.seconds or run.seconds
     is_metered = run.measured.joules_source == "measured"
     joules = run.measured.joules if is_metered and run.measured.joules else run.joules
@@ -313,7 +313,7 @@ def _score(run: PastRun, weights: Weights) -> float | None:
 
 
 def _score_of_one(row: Assessment, weights: Weights) -> float:
-    """Return the objective of a single run, independent of reaching the quality."""
+    """Return the objective of a single run, without the factor for repetitions until the quality is reached."""
     return row.score(weights) / row.candidate.expected_runs ** _power(weights)
 
 

@@ -42,7 +42,8 @@ def find_days(data: str) -> FoundDays:
     Args:
         data: A pattern with `{date}`, which matches a date such as 2026-05-01, 20260501 or 2026_05_01, or with
             `{date:%Y/%m/%d}`, which gives the format of the date (%Y, %y, %m, %d, %j). The pattern may also have
-            wildcards of a glob. Or a folder, or a glob, with a date in the names of the files or of their folders.
+            wildcards of a glob. A folder or a glob without `{date}` is also accepted; the date is then read from the
+            names of files or their folders.
 
     Raises:
         RequestError: `data` is empty, has an unknown date format, or is a path that may not be read.
@@ -98,7 +99,7 @@ def _is_passed_over(path: Path) -> bool:
 
 
 def _wildcard(date_format: str | None) -> str:
-    """Return a wildcard for each path part of the date."""
+    """Return the glob that stands for a date format: `*` for each of its path parts."""
     return "*" if date_format is None else "/".join("*" for _ in date_format.split("/"))
 
 

@@ -137,7 +137,7 @@ def _attempt(day: date, work: Callable[[], Found], inspected: InspectedDays) -> 
 
 
 def _usual(kinds: Mapping[date, Mapping[str, Kind]]) -> dict[str, Kind]:
-    """Return the most frequent kind of each column; columns that most days lack are ignored."""
+    """Return the most frequent data type of each column; columns that most days lack are left out."""
     counts: dict[str, Counter[Kind]] = {}
     for found in kinds.values():
         for name, kind in found.items():

@@ -47,7 +47,7 @@ def reason(ranking: Ranking, terms: Terms, binds: str | None) -> str:
 
 
 def explain(ranking: Ranking, terms: Terms) -> str:
-    """Return the reason of the choice, its lead, the certainty of the order, the binding limit, and alternatives."""
+    """Return the reason of the choice, the lead over the next one, its certainty, the binding limit, alternatives."""
     best, feasible = ranking.table[0], [row for row in ranking.table if not row.excluded_by]
     sentences = [
         _what(best, ranking.feasible, ranking.considered, terms.weights),

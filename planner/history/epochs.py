@@ -89,7 +89,7 @@ def estimate_epochs(seen: Sequence[EpochCount], batch_sizes: Sequence[int], *, l
 
 
 def training_epochs(seen: Sequence[float], patience: int) -> float:
-    """Return the expected epochs of a training run that patience ends: the geometric mean of past ones and a prior.
+    """Return the expected epochs of a run that patience ends: geometric mean of past runs and a prior number.
 
     Args:
         seen: Epochs of past training runs that no limit ended.

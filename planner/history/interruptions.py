@@ -56,7 +56,7 @@ class Interruptions:
         return self.restores / self.seconds * min(interval_seconds, self.seconds / self.trainings) / 2
 
     def lost_share(self, interval_seconds: float) -> float:
-        """Return the expected share of the time that checkpoints and interruptions add."""
+        """Return the expected share of the time that waiting for checkpoints and repeated steps add."""
         return self.stall_share + self.recomputed_share(interval_seconds)
 
     def notes(self, interval_seconds: float) -> list[str]:

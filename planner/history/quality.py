@@ -30,8 +30,8 @@ def quality_outlook(runs: Sequence[PastRun], min_auc: float, *, batch_size: int 
     """Return the predictive probability of an AUC of at least `min_auc`; None without informative runs.
 
     The log odds of the AUC are assumed normal with unknown mean and variance. The next value then follows Student's
-    distribution (Gelman et al., "Bayesian Data Analysis", 3rd ed., section 3.3). Each run is weighted by the distance
-    of its batch size.
+    distribution (Gelman et al., "Bayesian Data Analysis", 3rd ed., section 3.3). Runs at similar batch sizes have more
+    weight.
 
     Args:
         runs: Runs of the same data and family.
@@ -63,7 +63,7 @@ def success_chances(ends: Sequence[tuple[int, bool]], batch_sizes: Sequence[int]
     """Return the probability that a run reaches the quality at each batch size, from the outcomes of nearby runs.
 
     This is for runs with a known outcome but without a known quality. The probabilities are those of a beta
-    distribution (Gelman et al., section 2.4) in which each run is weighted by the distance of its batch size.
+    distribution (Gelman et al., section 2.4) in which runs at similar batch sizes have more weight.
 
     Args:
         ends: Batch size of a run, and whether it reached the quality, at least one; stopped runs are not included.

@@ -110,7 +110,7 @@ def _estimated(candidate: Candidate, probes: Sequence[Probe], fixed: FixedSecond
 
 
 def _distance(candidate: Candidate, probe: Probe) -> tuple[bool, float, float]:
-    """Return the distance of a probe: precision first, then threads, then batch size."""
+    """Return a probe's distance from a candidate as a sort key: precision, then threads, then batch size."""
     placement, other = candidate.placement, probe[0].placement
     threads = abs(math.log(other.threads / placement.threads))
     return other.precision != placement.precision, threads, abs(math.log(other.batch_size / placement.batch_size))

@@ -184,7 +184,7 @@ def _ratio(step: StepObservation, probes: Sequence[StepObservation]) -> _Ratio |
 
 
 def _distance(probe: StepObservation, step: StepObservation) -> tuple[bool, float]:
-    """Return the distance of a probe: architecture first, then batch size."""
+    """Return a probe's distance from a training step as a sort key: architecture, then batch size."""
     asks = [(one.workload.matmul_flops_per_sample, one.workload.lookups_per_sample) for one in (probe, step)]
     sizes = probe.placement.batch_size / step.placement.batch_size
     return asks[0] != asks[1], abs(math.log(sizes))

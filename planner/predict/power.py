@@ -94,7 +94,7 @@ class _Example:
     without: Candidate
 
     def distance(self, placement: Placement) -> tuple[bool, float]:
-        """Return the distance of another placement: precision first, then batch size."""
+        """Return the distance of another placement as a sort key: precision, then batch size."""
         other = self.placement.precision != placement.precision
         return other, abs(math.log(self.placement.batch_size / placement.batch_size))
 

@@ -77,7 +77,7 @@ class Probes:
         return [placement for placement in self.new if self.found[placement] is None]
 
     def measure_leaders(self) -> None:
-        """Measure the most promising candidates, until the leader and a second batch size of its kind are measured."""
+        """Measure the most promising candidates, until the leader is measured at two batch sizes."""
         while self._is_allowed and (len(self.found) < PILOTS or self._has_time):
             following = next_to_probe(rank(self.candidates(), self._terms).table, self.found)
             if following is None:
@@ -186,7 +186,7 @@ def optimistic_score(row: Assessment, weights: Weights) -> float:
 
 
 def probe_steps(candidate: Candidate, found: Mapping[Placement, Measurement | None]) -> int:
-    """Return the steps to measure: few for the first of a kind, which may be very slow, then about 1 s of steps."""
+    """Return the steps to measure: few for the first probe of its kind, which may be slow, then about 1 s."""
     if kind(candidate.placement) not in {kind(placement) for placement in found}:
         return PILOT_STEPS
     return min(100, max(PILOT_STEPS, int(1.0 / candidate.prediction.step_seconds)))

@@ -165,7 +165,7 @@ class _SortedRows:
         )
 
     def _auc(self, counts: np.ndarray, total: float, positive: float) -> float:
-        """Return the Mann-Whitney statistic: the negatives below each positive; negatives of equal score count half."""
+        """Return the AUC: share of (positive, negative) pairs ranked correctly; pairs of equal score count half."""
         negative = total - positive
         if not positive or negative <= 0 or not self._is_ranked:
             return math.nan

@@ -69,7 +69,7 @@ def read_job(path: Path, kind: type[Asked], given: Mapping[str, Any], others: tu
 
 
 def _laid_over(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options; `set` also gets the settings of the file that the options do not override."""
+    """Return the given options; settings in `set` of the file are added if the given `set` does not name them."""
     group = values.get("architecture")
     in_group = group.get("set") if isinstance(group, Mapping) else None
     of_file = values.get("set", in_group)
@@ -104,7 +104,7 @@ def _comment(text: str | None, indent: str = "") -> list[str]:
 
 
 def _unknown_keys(values: Mapping[str, Any], kind: type[Request], others: tuple[type[Request], ...]) -> Iterator[str]:
-    """Yield a clause for each key that no request has at its position."""
+    """Yield part of an error message for each key of a job file that is no group or option at its place."""
     groups: dict[str, dict[str, Any]] = {}
     for one in (kind, *others):
         for name, group in one.groups().items():
@@ -120,7 +120,7 @@ def _unknown_keys(values: Mapping[str, Any], kind: type[Request], others: tuple[
 
 
 def _only_known(values: Mapping[str, Any], kind: type[Request]) -> dict[str, Any]:
-    """Return the options that this kind of request has; others belong to another kind."""
+    """Return the options of a job file that this kind of request has; options of other kinds are dropped."""
     groups = kind.groups()
     known = kind.options().keys() | groups.keys()
     kept = {name: value for name, value in values.items() if name in known}
