@@ -468,7 +468,7 @@ class Prediction(Frozen):
 
     @property
     def step_seconds_spread(self) -> tuple[float, float] | None:
-        """Return the interval of the step time divided by the step time; None if unknown."""
+        """Return low and high end of the step time's prediction interval, divided by the step time; None if unknown."""
         if self.step_seconds_interval is None:
             return None
         low, high = self.step_seconds_interval

@@ -109,9 +109,9 @@ def access_curve(
 def job_size(dataset: Dataset, request: JobRequest) -> JobSize:
     """Return the size of the whole job: trials or search budget, and members that train for `max_epochs` each.
 
-    Trials that are expected to finish become members without a further training run. Trials count by
-    `hyperband_epochs`. A search without a number of trials counts by its time or energy budget, which it uses up on any
-    machine. With `search_minutes`, members that repeat the best setting with other seeds are trained within that time.
+    Trials that are expected to finish become members without a further training run. The epochs of the trials are those
+    of successive halving (`hyperband_epochs`). A search without a number of trials counts by its time or energy budget,
+    which it uses up on any machine. With `search_minutes`, the search and its members share this time.
     """
     train, validation = dataset.splits["train"].rows, dataset.splits["validation"].rows
     if is_ranking(request.model):  # all trials as if each finished, plus a final training

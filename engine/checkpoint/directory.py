@@ -317,7 +317,7 @@ class CheckpointDirectory(Generic[Trained]):
             job()
 
     def _keep_best_weights(self, model: Trained, step: int) -> None:
-        """Save all weights as the best: as a copy for the next `write`, or to a file at once if memory is short."""
+        """Store the best weights: a copy in memory that the next `write` saves, or a file if memory is short."""
         name, weights = f"best-{step}-{self._number}.safetensors", dict(model.state_dict())
         self._best_copy = None  # freed first: old and new copy together would raise the memory peak
         self._best_parts = ()

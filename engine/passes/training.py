@@ -24,7 +24,7 @@ class TrainingSubject:
     measure: Callable[[ClickJob], StepTiming]
 
     def with_execution(self, **changes: Any) -> "TrainingSubject":
-        """Return a copy of the subject with changed execution settings."""
+        """Return a copy of this training job and measurement with changed execution settings."""
         return replace(self, job=replace(self.job, execution=replace(self.job.execution, **changes)))
 
 

@@ -55,7 +55,7 @@ class MeasuredIndex:
         return " and ".join(f"{value:.3f} at {most}" for most, value in self.recall.items())
 
     def as_text(self) -> str:
-        """Return the sentence that the server and the command print."""
+        """Return the size, build time, searched share and measured recall of the index as one printed sentence."""
         return (
             f"The best of {self.items:,} items come from an index (approximate), built in {self.build_seconds:.1f} s: "
             f"{self.searched} of {self.lists:,} lists are searched, which finds a share of the exact best of "

@@ -157,7 +157,7 @@ class LearnedPower:
     def _kernels(
         self, rows: Sequence[TrainingLoad], columns: Sequence[TrainingLoad]
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return two kernels, `[rows, columns]`: by intensity, and between placements of the same training job."""
+        """Return two covariance kernels of loads, `[rows, columns]`: by utilisation, and within the same job."""
         intensity = _kernel(self._intensities(rows), self._intensities(columns))
         names = [np.array([load.workload for load in loads]) for loads in (rows, columns)]
         same = names[0][:, None] == names[1][None, :]

@@ -115,7 +115,8 @@ class LabelCounts:
         """Raise if no model can learn from the labels and weights.
 
         Raises:
-            DataError: Weights leave a split with one class only, or another label has one class in the training split.
+            DataError: Weights leave one class of the first label in a split, or the training split has one class of a
+                further label.
         """
         for split, rows, positives in zip(SPLITS, *self.counting, strict=True):
             if positives in {0, rows}:

@@ -58,7 +58,7 @@ class FusedRanker(Ranker):
 
     @classmethod
     def empty(cls, users: int, items: int, **shape: Any) -> "FusedRanker":
-        """Create a fusion of uninitialised members of these shapes."""
+        """Create a fusion (sum of several rankers' scores) of uninitialised rankers with these shapes."""
         members = []
         for one in shape["members"]:
             own = dict(one)

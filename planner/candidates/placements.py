@@ -84,7 +84,7 @@ def batch_sizes(train_samples: int, largest: int = LARGEST_BATCH["cpu"], steps: 
 
 
 def everywhere(sizes: Sequence[int]) -> Sizes:
-    """Return the same batch sizes for each kind of accelerator, as a mapping from kind to sizes."""
+    """Map each kind of accelerator to the given batch sizes."""
     return dict.fromkeys(LARGEST_BATCH, sizes)
 
 

@@ -22,9 +22,9 @@ class Drift(Frozen):
 
     host: str
     accelerator_model: str
-    since: str = Field(description="Time of the first step at the new speed, in UTC and ISO 8601.")
+    since: str = Field(description="Time of the first step after the change of speed, in UTC and ISO 8601.")
     step_ratio: float = Field(description="Ratio of the present step time to the former one.")
-    adjusted: int = Field(description="Number of older observations that are scaled to the new speed.")
+    adjusted: int = Field(description="Number of observations before the change that are scaled to the speed after it.")
 
     @property
     def text(self) -> str:

@@ -95,7 +95,7 @@ class SearchRequest(SearchBudget, frozen=True, title="Search"):
     )
     search_space: SearchSpaceName | None = Field(
         default=None,
-        description="Search space: settings, wide, or architecture (of the model dlrm).",
+        description="Search space: settings, wide (with further options), or architecture (of the model dlrm).",
     )
     search_cost: SearchCost | None = Field(
         default=None,

@@ -85,12 +85,15 @@ class _Columns:
 
 
 def solve(model: StepModel, options: Sequence[Sequence[Choice]], most_seconds: float) -> Programmed:
-    """Solve the program of a model.
+    """Solve the mixed-integer program whose solution is the fastest plan of a step.
 
     Args:
         model: Simulator of the step.
         options: Placements that each table may have.
-        most_seconds: Time limit of the solver; the bound is the best one proven until then.
+        most_seconds: Time limit of the solver.
+
+    Returns:
+        The best plan found, and the lower bound on the step time that was proven within the time limit.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 

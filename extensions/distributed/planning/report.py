@@ -175,7 +175,7 @@ def tower_report(model: StepModel, request: PlanRequest, found: Found) -> PlanRe
 def _searched(
     model: StepModel, space: Space, seed: int, seconds: float, begin: Mapping[str, Sequence[Choice]]
 ) -> tuple[StepModel, Found]:
-    """Search for a plan; return the step model with the divided layers, and the plan found."""
+    """Search for a plan; return the simulator of its step (the space `all` divides dense layers, too) and the plan."""
     if space == "all":
         return search_with_layers(model, seconds, begin, seed)
     return model, Search(model, space, seed).run(seconds, begin)

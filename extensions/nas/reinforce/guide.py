@@ -277,7 +277,7 @@ def guide_for(
 
 
 def _gate(seen: np.ndarray) -> "tuple[LedoitWolf, float]":
-    """Return the covariance of the trials, and the largest squared Mahalanobis distance between similar points."""
+    """Return the covariance of the trials' settings, and the largest squared Mahalanobis distance of similar points."""
     from sklearn.covariance import LedoitWolf
 
     covariance = LedoitWolf().fit(seen)

@@ -1,4 +1,4 @@
-"""Embedding tables for scoring with rows in a file, which combines the parts of `shunter.extensions.tiers.stored`."""
+"""Embedding tables for scoring with rows in a file, and pinned rows, a row cache and pooled sums in memory."""
 
 import threading
 from collections import OrderedDict
