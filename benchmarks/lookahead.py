@@ -111,7 +111,7 @@ def _slow_down(tables: EmbeddingTables, rows_per_second: float) -> None:
 
 
 def _step_seconds(steps: Iterator[Batch], model: Model, optimizer: torch.optim.Optimizer) -> Iterator[float]:
-    """Train to the end, and yield the seconds of each step with the loading of its batch."""
+    """Train on all batches, and yield the seconds of each step with the loading of its batch."""
     started = time.perf_counter()
     for batch in steps:
         train_step(model, optimizer, batch, "fp32")

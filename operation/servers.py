@@ -207,9 +207,10 @@ def _make_users(database: Path, *, is_kept: bool) -> None:
             copy_database(database, made)
         done = run_python("-m", "mlflow.server.auth", "db", "upgrade", "--url", f"sqlite:///{made}")
         if done.returncode:
+            reason = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
             raise ShunterError(
-                f"MLflow cannot migrate its database of users {database} ({done.stderr.strip().splitlines()[-1]}): "
-                "restore a backup, or remove the file and set the passwords again."
+                f"MLflow cannot migrate its database of users {database} ({reason}): restore a backup, or remove the "
+                "file and set the passwords again."
             )
         copy_database(made, database)
 

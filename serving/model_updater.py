@@ -13,6 +13,7 @@ from shunter.requests.items import IndexChoice
 from shunter.serving.metrics import Metrics
 from shunter.serving.served import ServedModel
 from shunter.serving.table import Table
+from shunter.tracking.patience import is_passing
 from shunter.tracking.registry.best_items import BestItems, Seen
 from shunter.tracking.registry.named import INCREMENTS, NAMED, digest_of_model, open_model
 from shunter.tracking.registry.ranking_serving import RankingScorer
@@ -169,10 +170,13 @@ class ModelUpdater:
     def _log_error(self, title: str, error: Exception) -> None:
         """Log why the old model stays in use.
 
-        A found version whose loading raised a `ShunterError` is not tried again; other errors are retried.
+        A found version whose loading raised a `ShunterError` is not tried again, unless the store was away. Other
+        errors are retried.
         """
         self._metrics.takeovers.labels("failed").inc()
-        if isinstance(error, ShunterError) and title != "?":
+        cause = error.__cause__
+        is_store_away = isinstance(cause, Exception) and is_passing(cause)
+        if isinstance(error, ShunterError) and title != "?" and not is_store_away:
             self._refused = title
         _log.warning("%s stays in use: %s", self._current.title, error)
 

@@ -27,7 +27,7 @@ def ordered_map(
         function: Function of one item.
         items: Items to process.
         most_workers: Largest number of threads, which bounds the memory.
-        workers: Exact number of threads, for threads that only wait for other processes; None for one per core.
+        workers: Exact number of threads; None for one per core, at most `most_workers`.
     """
     if workers is None:
         workers = min(len(os.sched_getaffinity(0)), most_workers)

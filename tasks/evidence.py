@@ -24,7 +24,7 @@ from shunter.tracking.evidence import (
 )
 from shunter.tracking.history import read_children
 
-OF_A_TRIAL = frozenset((StopKind.PRUNED, StopKind.SCREENING))  # the search continues after these ends of a trial
+ENDS_OF_TRIALS = frozenset((StopKind.PRUNED, StopKind.SCREENING))  # the search continues after these
 
 
 def record_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, Any]]) -> None:
@@ -33,7 +33,7 @@ def record_trainings(notes: FlowNotes, trained: Sequence[Trained[Any, Any, Any, 
     An end by `--search-minutes` is planned and not recorded. The same holds for a pruned trial, because its search
     continues, and for the limit of an exploring trial.
     """
-    reasons = [one.stop_reason for one in trained if one.stop_reason.kind not in OF_A_TRIAL]
+    reasons = [one.stop_reason for one in trained if one.stop_reason.kind not in ENDS_OF_TRIALS]
     reasons = [reason for reason in reasons if limit_of(reason) not in (None, "search")]
     reasons = [reason for reason in reasons if not (notes.pair and reason.is_exploration)]
     notes.stop_reason = reasons[0] if reasons else None

@@ -40,7 +40,11 @@ class SignalRecord:
         """Begin the record of this process; forked processes have no record."""
         self._reader, writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
+        os.register_at_fork(after_in_child=self._end)
+
+    def _end(self) -> None:
+        signal.set_wakeup_fd(-1)
+        self._reader = None  # a child would read the signals of its parent
 
     def is_end_requested(self) -> bool:
         """Return True if a recorded signal requested the end of the process."""

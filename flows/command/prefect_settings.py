@@ -36,7 +36,10 @@ def ignore_settings_files() -> None:
 
 
 class FinderElsewhere(MetaPathFinder):
-    """Finder of the modules in `READ_AT_IMPORT`, which are executed in the folder of the Python environment."""
+    """Finder of the modules in `READ_AT_IMPORT`, which are executed in the folder of the Python environment.
+
+    Meanwhile the whole process is in that folder, so that relative paths of other threads would not be found.
+    """
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None

@@ -95,7 +95,7 @@ def calibration_svg(bins: tuple[ReliabilityBin, ...], title: str, *, is_number: 
         title: Title of the plot.
         is_number: Whether the label is numeric, so that labels and predictions may be negative.
     """
-    high = 1.05 * max(*(bin_.mean_prediction for bin_ in bins), *(bin_.high for bin_ in bins))
+    high = max(0.0, *(1.05 * max(bin_.mean_prediction, bin_.high) for bin_ in bins))
     low = min(0.0, *(min(bin_.mean_prediction, 1.05 * bin_.low) for bin_ in bins)) if is_number else 0.0
     high = high if high > low else low + 1.0
     most = 1.05 * max(bin_.rows for bin_ in bins)

@@ -67,21 +67,26 @@ def test_relative_home_is_the_same_for_a_started_process(tmp_path: Path, monkeyp
     assert told.stdout.strip() == str(tmp_path / "home"), told.stderr
 
 
+def printed(script: str, folder: Path, home: Path) -> list[str]:
+    """Return the words that a script prints in a folder."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", script],
+        cwd=folder,
+        env=variables(home) | {"PYTHONPATH": str(PROJECT_ROOT / ".links")},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.split()
+
+
 def test_prefect_reads_no_settings_of_the_current_folder(foreign: Path, markers: Path, tmp_path: Path) -> None:
     script = (
         "from shunter.flows.command.environment import prepare_environment; prepare_environment(debug=False);"
         "import prefect.main; from prefect.settings import get_current_settings;"
         "print(get_current_settings().logging.config_path, get_current_settings().api.url)"
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script],
-        cwd=foreign,
-        env=variables(tmp_path / "home") | {"PYTHONPATH": str(PROJECT_ROOT / ".links")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == [str(tmp_path / "home" / "prefect" / "logging.yml"), "None"]
+    assert printed(script, foreign, tmp_path / "home") == [str(tmp_path / "home" / "prefect" / "logging.yml"), "None"]
     assert not list(markers.iterdir())
 
 
@@ -91,15 +96,7 @@ def test_libraries_read_no_settings_of_the_current_folder(foreign: Path, tmp_pat
         "import matplotlib; print(matplotlib.rcParams['text.usetex']);"
         "from pyiceberg.catalog import _ENV_CONFIG as found; print(found.get_catalog_config('shop'))"
     )
-    done = subprocess.run(
-        [sys.executable, "-P", "-c", script],
-        cwd=foreign,
-        env=variables(tmp_path / "home") | {"PYTHONPATH": str(PROJECT_ROOT / ".links")},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert done.stdout.split() == ["False", "None"]
+    assert printed(script, foreign, tmp_path / "home") == ["False", "None"]
 
 
 def test_one_function_starts_every_process() -> None:

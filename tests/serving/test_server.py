@@ -14,13 +14,16 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import httpx
 import numpy as np
 import pandas as pd
 import pytest
+from mlflow.exceptions import MlflowException
+from mlflow.protos.databricks_pb2 import TEMPORARILY_UNAVAILABLE
 
+from shunter.errors import TrackingError
 from shunter.serving.server import ScoreServer, _listening, _most_connections
 from shunter.tracking.registry.models import load_champion
 from shunter.tracking.registry.versions import roll_back
@@ -94,6 +97,20 @@ def test_a_champion_that_cannot_be_loaded_is_told_once_and_the_old_one_goes_on(
         assert caplog.text.count("shop/2 stays in use: ") == 1
         answer = httpx.post(f"http://127.0.0.1:{server.port}/invocations", json=body_of(rows.head(2)))
         assert answer.status_code == 200
+
+
+def test_a_store_that_is_away_refuses_no_version(serving: Serving, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(named: str, increments: object = ()) -> NoReturn:
+        raise TrackingError("The store failed.") from MlflowException("away", TEMPORARILY_UNAVAILABLE)
+
+    with serving(follow_seconds=0) as server:
+        other = 3 - int(server.updater.current().version)
+        roll_back("shop", other)
+        with monkeypatch.context() as patched:
+            patched.setattr(server.updater, "_load", away)
+            assert not server.updater.check_for_update()
+        assert server.updater.check_for_update()
+        assert server.updater.current().version == str(other)
 
 
 def is_of_version_1(weights: Path, home: Path) -> bool:

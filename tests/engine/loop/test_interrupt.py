@@ -10,6 +10,7 @@ import pytest
 
 from shunter.engine.loop import interrupt
 from shunter.engine.loop.interrupt import deferred_interrupt, stopped_between_steps
+from shunter.python_processes import run_python
 
 
 class StoppedByOrchestrator(BaseException):
@@ -129,3 +130,13 @@ def test_a_signal_whose_exception_was_lost_ends_the_next_training(
         assert done == []
     finally:
         signal.set_wakeup_fd(-1)
+
+
+def test_a_forked_process_reads_no_signals_of_its_parent() -> None:
+    script = (
+        "import os, signal; from shunter.engine.loop.interrupt import RECEIVED; RECEIVED.begin();"
+        "signal.signal(signal.SIGTERM, lambda number, frame: None); os.kill(os.getpid(), signal.SIGTERM);"
+        "child = os.fork() or os._exit(RECEIVED.is_end_requested());"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), RECEIVED.is_end_requested())"
+    )
+    assert run_python("-c", script).stdout.split() == ["0", "True"]

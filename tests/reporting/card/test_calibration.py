@@ -68,6 +68,15 @@ def test_picture_shows_one_point_a_bin() -> None:
     assert points[-1] > LEFT + 0.5 * SIDE, "the axis ends at the largest prediction, not at 1"
 
 
+def test_picture_of_negative_numbers_holds_all_points() -> None:
+    bins = tuple(
+        ReliabilityBin(rows=5, mean_prediction=value, base_rate=value, low=value - 0.1, high=value + 0.1)
+        for value in (-40.0, -20.0)
+    )
+    points = ElementTree.fromstring(calibration_svg(bins, "title", is_number=True)).findall(".//{*}circle")
+    assert all(LEFT <= float(point.attrib["cx"]) <= LEFT + SIDE for point in points)
+
+
 @pytest.mark.parametrize("is_number", [False, True])
 def test_picture_of_equal_predictions(is_number: bool) -> None:
     bins = (ReliabilityBin(rows=5, mean_prediction=0.0, base_rate=0.0, low=0.0, high=0.0),)
