@@ -197,7 +197,7 @@ class _Offered:
         if any(offer.profile.accelerator.kind == "cuda" for offer in self.here):
             notes.append("On a GPU with TF32, fp32 matrix products are computed in TF32.")
         if self.absent and any(offer.price_per_hour is None for offer in self.here):
-            notes.append("The price of this machine is unknown, so its cost is too: state --price-per-hour in dollars.")
+            notes.append("The cost of this machine is unknown: give --price-per-hour in US dollars.")
         elif self.absent:
             notes.append("Prices from the catalogue are in US dollars, and --price-per-hour is taken to be as well.")
         doubtful = [offer.note for offer in self.absent if offer.note is not None]
