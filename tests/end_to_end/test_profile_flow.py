@@ -19,10 +19,7 @@ QUICK = ProfileRequest(model="dlrm", data="synthetic:6000", batch_size=32, secon
 
 @pytest.fixture(scope="module")
 def profiled(
-    tmp_path_factory: pytest.TempPathFactory,
-    furnish: Callable[[Path], Path],
-    prefect_server: str,
-    warm_processes: None,
+    tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path], prefect_server: str, warm_processes: None
 ):
     """One profile of the machine and of a small training."""
     home = furnish(tmp_path_factory.mktemp("home"))

@@ -67,11 +67,7 @@ def test_auto_takes_what_all_its_families_have() -> None:
 @pytest.mark.parametrize(
     ("model", "entry", "words"),
     [
-        (
-            "dcnv2",
-            "batch_nrom=true",
-            "no field batch_nrom in --set of --model dcnv2: did you mean batch_norm?",
-        ),
+        ("dcnv2", "batch_nrom=true", "no field batch_nrom in --set of --model dcnv2: did you mean batch_norm?"),
         ("dcnv2", "batch_norm=perhaps", "--set batch_norm=perhaps has an unsuitable value: give true or false."),
         (
             "dcnv2",
@@ -83,11 +79,7 @@ def test_auto_takes_what_all_its_families_have() -> None:
         ("dcnv2", "dense_learning_rate=-1", "is too small: give a number of at least 0."),
         ("dcnv2", "patience=0", "is too small: give a number of at least 1."),
         ("dcnv2", "dense_learning_rate=nan", "is too small: give a number of at least 0."),
-        (
-            "dnn",
-            "cross_layers=2",
-            "cross_layers does nothing for --model dnn: leave it out, or use --model dcnv2.",
-        ),
+        ("dnn", "cross_layers=2", "cross_layers does nothing for --model dnn: leave it out, or use --model dcnv2."),
         ("auto", "fusion_heads=2", "--set fusion_heads does nothing for --model auto: .* use --model finalmlp."),
         ("dmt", "towers=3", "The setting towers has an option of its own: use --towers instead of --set."),
         ("lightgcn", "lairs=3", "There is no field lairs in --set of --model lightgcn: did you mean layers?"),

@@ -84,11 +84,7 @@ def test_the_text_that_an_earlier_version_kept_is_shown_as_it_was(reason: StopRe
         ("budget: The 20 minutes of the search are used up.", SEARCH, TIME),
         ("The 0.05 kWh of the search are used up.", SEARCH, ENERGY),
         ("budget: The search's 0.05 kWh are used up.", SEARCH, ENERGY),
-        (
-            "budget: The exploration has taken 2 times the expected total of the incumbent.",
-            StopKind.EXPLORATION,
-            TIME,
-        ),
+        ("budget: The exploration has taken 2 times the expected total of the incumbent.", StopKind.EXPLORATION, TIME),
         ("The method has no other point to propose.", StopKind.EXHAUSTED, None),
         ("budget: others were better by this epoch", StopKind.PRUNED, None),
     ],

@@ -21,10 +21,7 @@ from shunter.tracking.registry.models import load_champion
 from tests.serving.conftest import home, kept_home, rows, running  # noqa: F401 - a registered model and its log
 
 CSV = {"content-type": "text/csv"}
-UNUSABLE = {
-    "unknown": {"item": 3 / 8, "user": 1 / 7, "genres": 2 / 8},
-    "unreadable": {"price": 4 / 6},
-}
+UNUSABLE = {"unknown": {"item": 3 / 8, "user": 1 / 7, "genres": 2 / 8}, "unreadable": {"price": 4 / 6}}
 
 
 @pytest.fixture

@@ -62,7 +62,7 @@ LATER = {
         )
     },
     "shunter.ingestion.worker": {
-        *("torch", "scipy", "sklearn", "prefect", "mlflow", "optuna", "matplotlib", "sqlalchemy", "dgl", "ray"),
+        *("torch", "scipy", "sklearn", "prefect", "mlflow", "optuna", "matplotlib", "sqlalchemy", "dgl", "ray")
     },
 }
 

@@ -266,11 +266,7 @@ def test_many_files_are_scored_in_order_as_each_alone(folder: Path, log: pd.Data
 
 @pytest.mark.parametrize(
     ("data", "keep"),
-    [
-        (["a.parquet", "a.parquet"], []),
-        (["a.parquet", "rows.csv"], []),
-        (["a.parquet", "b.parquet"], ["item"]),
-    ],
+    [(["a.parquet", "a.parquet"], []), (["a.parquet", "rows.csv"], []), (["a.parquet", "b.parquet"], ["item"])],
 )
 def test_files_that_do_not_belong_together_leave_nothing_behind(
     folder: Path, log: pd.DataFrame, data: list[str], keep: list[str]

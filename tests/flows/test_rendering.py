@@ -27,8 +27,4 @@ def test_cells_are_printed_as_they_are_and_numbers_to_the_right() -> None:
     print_table(console, TextTable(("name", "rows"), [("[red]a", "7"), ("b", "1,234")]))
     print_table(console, TextTable(("name",), []))
     lines = [line.rstrip() for line in text.getvalue().splitlines()]
-    assert lines == [
-        "name     rows",
-        "[red]a      7",
-        "b       1,234",
-    ]
+    assert lines == ["name     rows", "[red]a      7", "b       1,234"]

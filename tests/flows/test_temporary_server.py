@@ -53,9 +53,7 @@ def started(shunter_home: Path, monkeypatch: pytest.MonkeyPatch) -> list[Tempora
     return servers
 
 
-def test_it_answers_when_the_block_is_left_and_prefect_is_told_its_address(
-    started: list[TemporaryServer],
-) -> None:
+def test_it_answers_when_the_block_is_left_and_prefect_is_told_its_address(started: list[TemporaryServer]) -> None:
     with server_starting():
         [server] = started  # while what the block does goes on
     with urllib.request.urlopen(os.environ["PREFECT_API_URL"] + "/health") as answer:

@@ -119,9 +119,7 @@ def _save_ensemble(dataset: Dataset, folder: Path) -> None:
 
 def _save_ranker(dataset: Dataset, folder: Path) -> None:
     data = RankingData(
-        graph=read_graph(dataset),
-        validation=read_interactions(dataset, "validation"),
-        fingerprint=dataset.fingerprint,
+        graph=read_graph(dataset), validation=read_interactions(dataset, "validation"), fingerprint=dataset.fingerprint
     )
     spec = graph_spec(embedding_dim=4, layers=2)
     result = train_ranking(TrainingJob(data, spec, RankingHyperparameters(), EXECUTION, SCHEDULE))

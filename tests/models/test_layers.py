@@ -47,10 +47,7 @@ def test_only_large_batches_of_float32_are_padded() -> None:
         (LEAST_ALIGNED_BATCH - 1, torch.float32, {67}),
         (LEAST_ALIGNED_BATCH, torch.bfloat16, {67}),
     ):
-        with (
-            torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16),
-            Products() as products,
-        ):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == torch.bfloat16), Products() as products:
             layer(torch.randn(rows, 67))
         assert products.widths & {67, 72} == widths
 

@@ -111,9 +111,7 @@ def trigger(folder: Path) -> UUID:
     from tests.operation.deployed import endless
 
     deployment: Any = endless.to_deployment(
-        "endless",
-        work_pool_name=WORK_POOL,
-        entrypoint_type=EntrypointType.MODULE_PATH,
+        "endless", work_pool_name=WORK_POOL, entrypoint_type=EntrypointType.MODULE_PATH
     ).apply()  # pyright: ignore[reportAttributeAccessIssue]
     into_project = {"prefect.deployments.steps.set_working_directory": {"directory": str(PROJECT_ROOT)}}
     with get_client(sync_client=True) as client:  # runs start in the folder of own data

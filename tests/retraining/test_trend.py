@@ -58,11 +58,7 @@ def test_the_trend_has_a_point_for_each_side_of_each_night_that_is_known() -> No
     chart = trend_chart(NIGHTS)
     assert chart is not None
     points = [(chart.groups[one.group], one.values["day"], one.values["ne"], one.star) for one in chart.points]
-    assert points == [
-        ("challenger", 0.0, 0.9, True),
-        ("champion", 2.0, 0.95, False),
-        ("challenger", 2.0, 0.97, False),
-    ]
+    assert points == [("challenger", 0.0, 0.9, True), ("champion", 2.0, 0.95, False), ("challenger", 2.0, 0.97, False)]
     assert trend_chart([tracked(1, "nothing new")]) is None
 
 

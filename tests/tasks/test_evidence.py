@@ -61,11 +61,7 @@ def _learned(run_id: str) -> PastRun:
         (None, "reached", None),
         (QualityNotReachedError("The model reached AUC 0.7.", 0.7), "missed", None),
         (TrainingError("The loss is not a number."), "failed", None),
-        (
-            StoppedError("The budget ended before the first trial.", ENOUGH),
-            "stopped",
-            "time",
-        ),
+        (StoppedError("The budget ended before the first trial.", ENOUGH), "stopped", "time"),
         (KeyboardInterrupt(), "stopped", "interrupted"),
         (MemoryError(), "failed", None),
     ],

@@ -103,14 +103,7 @@ def test_every_name_is_in_the_table_for_people(tmp_path: Path) -> None:
     """The pages on metrics list each name, or its family as `prefix.*`."""
     table = NAMES.read_text() + NAMES.with_name("parent_metrics.md").read_text()
     written = set(re.findall(r"`([a-z_\d]+(?:[./][a-z_\d]+)*(?:\.\*)?)`", table))
-    reading = EnergyReading.of(
-        1.0,
-        1.0,
-        "measured",
-        "counter",
-        uncertainty_joules=0.1,
-        uncertainty="5 %",
-    )
+    reading = EnergyReading.of(1.0, 1.0, "measured", "counter", uncertainty_joules=0.1, uncertainty="5 %")
     names = {
         *request_params(TrainRequest()),
         *data_params(write_dataset(tmp_path, rows=100)),

@@ -72,11 +72,7 @@ def train(dataset: Dataset, parent: str, folder: Path, number: int) -> TrainedMo
 
 
 def test_training_outlives_a_server_that_is_away_at_the_start_and_in_the_middle(
-    dataset: Dataset,
-    port: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    dataset: Dataset, port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     parent = start_run_tree(TrainRequest(), dataset, flow_run_id="flow-1")  # nobody listens there

@@ -137,9 +137,7 @@ def test_threads_and_random_state_are_given_back(dataset: Dataset) -> None:
 def test_a_budget_ends_the_training_with_what_there_is(dataset: Dataset) -> None:
     seen = []
     result = train_on(
-        dataset,
-        on_step=lambda step, _: seen.append(step),
-        should_stop=lambda: ENOUGH if len(seen) >= 10 else None,
+        dataset, on_step=lambda step, _: seen.append(step), should_stop=lambda: ENOUGH if len(seen) >= 10 else None
     )
     assert result.stop_reason == ENOUGH
     assert seen == list(range(1, 11))

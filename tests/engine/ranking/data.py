@@ -67,9 +67,7 @@ def ranking_data(directory: Path) -> RankingData:
     """The same, as the trainer takes it."""
     dataset = write_clicks(directory)
     return RankingData(
-        graph=read_graph(dataset),
-        validation=read_interactions(dataset, "validation"),
-        fingerprint=dataset.fingerprint,
+        graph=read_graph(dataset), validation=read_interactions(dataset, "validation"), fingerprint=dataset.fingerprint
     )
 
 

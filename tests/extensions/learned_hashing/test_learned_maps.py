@@ -147,12 +147,7 @@ def test_models_that_rank_are_refused(tmp_path: Path) -> None:
 
 
 def test_what_a_column_says_of_its_own_comes_before_what_is_said_of_all() -> None:
-    columns = [
-        "a",
-        {"column": "b", "hash_size": 5},
-        {"column": "c", "learned_rows": 7},
-        {"column": "d", "buckets": 4},
-    ]
+    columns = ["a", {"column": "b", "hash_size": 5}, {"column": "c", "learned_rows": 7}, {"column": "d", "buckets": 4}]
     for all_of, rows, hashes in (("learned_rows", [9, None, 7, None], 5), ("hash_size", [None, None, 7, None], 9)):
         values = {"label": "click", "categorical": columns, "vocabulary": {all_of: 9}}
         schema = Schema.model_validate(values)

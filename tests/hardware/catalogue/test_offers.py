@@ -97,9 +97,7 @@ def test_a_faster_accelerator_is_predicted_to_be_faster_at_heavy_work() -> None:
     heavy = make_workload(matmul_flops_per_sample=1e9)
     seconds = [
         predict(
-            heavy,
-            Placement(accelerator=row.name, threads=1, precision="fp32", batch_size=4096),
-            catalogue_profile(row),
+            heavy, Placement(accelerator=row.name, threads=1, precision="fp32", batch_size=4096), catalogue_profile(row)
         ).step_seconds
         for row in (load_catalogue().find_accelerator(name) for name in ("K80", "V100 SXM2 16GB", "H100 SXM5 80GB"))
     ]

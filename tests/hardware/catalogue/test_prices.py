@@ -39,8 +39,7 @@ def write(folder: Path, text: str) -> Prices:
 def test_its_own_price_counts_before_that_of_its_model_and_that_before_the_machine(tmp_path: Path) -> None:
     here = platform.node()
     prices = write(
-        tmp_path,
-        f"accelerators: {{'cuda:0': 1.5, L4: 0.7, 'cpu@far': 0.2}}\nnodes: {{'{here}': 4.0, far: 9.0}}\n",
+        tmp_path, f"accelerators: {{'cuda:0': 1.5, L4: 0.7, 'cpu@far': 0.2}}\nnodes: {{'{here}': 4.0, far: 9.0}}\n"
     )
     assert prices.price_per_hour(accelerator("cuda:0", "NVIDIA L4")) == 1.5
     assert prices.price_per_hour(accelerator("cuda:1", "NVIDIA L4")) == 0.7, "the catalogue knows it by that name"

@@ -8,12 +8,7 @@ from shunter.hardware.types import StepCosts
 from tests.hardware.profiles import make_workload
 
 TRUTH = StepCosts(
-    threads=1,
-    start_seconds=0.0,
-    bag_seconds=2e-8,
-    lookup_seconds=5e-9,
-    cached_byte_seconds=1e-10,
-    byte_seconds=4e-10,
+    threads=1, start_seconds=0.0, bag_seconds=2e-8, lookup_seconds=5e-9, cached_byte_seconds=1e-10, byte_seconds=4e-10
 )
 
 

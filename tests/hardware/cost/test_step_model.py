@@ -110,13 +110,7 @@ def test_rows_between_and_beyond_the_measured_widths(row_bytes: float, seconds: 
 
 def test_collectives_are_carried_over_to_other_numbers_of_processes() -> None:
     pair = CollectiveCost(
-        operation="all_reduce",
-        processes=2,
-        link="test",
-        latency_seconds=1e-4,
-        bytes_per_second=1e9,
-        r2=1.0,
-        points=(),
+        operation="all_reduce", processes=2, link="test", latency_seconds=1e-4, bytes_per_second=1e9, r2=1.0, points=()
     )
     assert scaled_collective_seconds([pair], 1e6, 2) == pytest.approx(pair.seconds(1e6))
     assert scaled_collective_seconds([pair], 1e6, 8) == pytest.approx(3e-4 + 1.75 * 1e-3)

@@ -14,14 +14,7 @@ from hypothesis import strategies as st
 from shunter.errors import HardwareError
 from shunter.hardware.catalogue.rows import CpuIdentity, load_catalogue
 from shunter.hardware.meters import process_time
-from shunter.hardware.meters.cpu import (
-    IDLE_SHARE,
-    CpuPowerModel,
-    CpuTimeEstimate,
-    ProcessShare,
-    RaplCounter,
-    RaplZone,
-)
+from shunter.hardware.meters.cpu import IDLE_SHARE, CpuPowerModel, CpuTimeEstimate, ProcessShare, RaplCounter, RaplZone
 from shunter.hardware.meters.process_time import ProcessTime, descendants
 from shunter.hardware.meters.source import EnergySource, Uncertainty
 

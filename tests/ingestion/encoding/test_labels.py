@@ -116,11 +116,7 @@ def test_rows_whose_weight_or_labels_cannot_be_read_are_set_aside(
     ],
 )
 def test_what_leaves_nothing_to_learn_is_refused(
-    purchases: pl.DataFrame,
-    schema: dict[str, Any],
-    ingest_log: IngestLog,
-    column: str,
-    change: tuple[list[float], str],
+    purchases: pl.DataFrame, schema: dict[str, Any], ingest_log: IngestLog, column: str, change: tuple[list[float], str]
 ) -> None:
     values, message = change
     with pytest.raises(DataError, match=message):

@@ -93,14 +93,8 @@ SECONDS, MILLISECONDS = ["1768255509"] * 200, ["1768255509000"] * 100
     [
         (SECONDS + MILLISECONDS, r"mixes seconds \(1768255509\) and milliseconds \(1768255509000\)"),
         ([*SECONDS, *["2026-01-12"] * 50], r"mixes seconds \(1768255509\) and dates \(2026-01-12\)"),
-        (
-            ["13/01/2026", "01/13/2026"],
-            r"day first \(13/01/2026\) and .*month first \(01/13/2026\)",
-        ),
-        (
-            ["03/04/2026", "05.06.2026"],
-            "'03/04/2026', in which day and month cannot be distinguished: write `time: ",
-        ),
+        (["13/01/2026", "01/13/2026"], r"day first \(13/01/2026\) and .*month first \(01/13/2026\)"),
+        (["03/04/2026", "05.06.2026"], "'03/04/2026', in which day and month cannot be distinguished: write `time: "),
     ],
 )
 def test_what_is_mixed_or_unclear_is_refused_with_the_values(texts: list[str], message: str) -> None:

@@ -270,10 +270,7 @@ def read(path: Path, folder: Path, data_format: str | None = None) -> tuple[Tabl
 
 SPARSE = {
     "log.svm": ("1 qid:3 1:0.5 7:2 # note\n-1 3:1\n", {"features": ([2, 1], [0.5, 2, 1])}),
-    "log.ffm": (
-        "1 0:11:1 1:12:0.5\n0 0:13:1\n",
-        {"field0": ([1, 1], [1, 1]), "field1": ([1, 0], [0.5])},
-    ),
+    "log.ffm": ("1 0:11:1 1:12:0.5\n0 0:13:1\n", {"field0": ([1, 1], [1, 1]), "field1": ([1, 0], [0.5])}),
     "log.vw": (
         "1 2.0 tag|user u1 age:30 |item i7\n-1 |item i8:0.5 i9\n",
         {"item": ([1, 2], [1, 0.5, 1]), "user": ([2, 0], [1, 30])},

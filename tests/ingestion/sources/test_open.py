@@ -99,10 +99,7 @@ def test_misspelt_name_is_told(tmp_path: Path, data: str) -> None:
         ("label: click\nnumeric: [price, price]", "listed twice in the schema: price"),
         ("label: click\nnumeric: [click]", "listed twice in the schema: click"),
         ("label: click\nnumeric: [price]\nsplit: {train: 0.9}", "sum to 1"),
-        (
-            "label: click\ncategorical: [{column: user, min_count: 0}]",
-            "min_count in entry 1 of categorical is 0: give",
-        ),
+        ("label: click\ncategorical: [{column: user, min_count: 0}]", "min_count in entry 1 of categorical is 0: give"),
     ],
 )
 def test_wrong_schema_is_told_in_a_sentence(tmp_path: Path, text: str, message: str) -> None:

@@ -249,8 +249,7 @@ def test_one_unreadable_time_does_not_spoil_its_neighbours(
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [("click", "maybe", "click is 'maybe', expected 0 or 1"), ("when", "soon", "when is 'soon', expected")],
+    "fault", [("click", "maybe", "click is 'maybe', expected 0 or 1"), ("when", "soon", "when is 'soon', expected")]
 )
 def test_with_a_time_column_the_real_fault_of_the_rows_is_told(
     tmp_path: Path,

@@ -142,13 +142,7 @@ def test_products_have_the_gradient_of_the_formula(vectors: int) -> None:
 
 
 def test_models_registered_before_other_families_came_still_fit() -> None:
-    written = {
-        "family": "dlrm",
-        "embedding_dim": 8,
-        "bottom_widths": [5],
-        "top_widths": [6],
-        "dropout": 0.1,
-    }
+    written = {"family": "dlrm", "embedding_dim": 8, "bottom_widths": [5], "top_widths": [6], "dropout": 0.1}
     model = build_model(model_spec(**written), features_of(2, 2))
     layers = [f"{mlp}.{place}.{part}" for mlp in ("bottom", "top") for place in (0, 2) for part in ("weight", "bias")]
     layers = [name.replace("top.2", "top.3") for name in layers]  # behind the dropout

@@ -23,10 +23,7 @@ def member(name: str, source: str) -> TrackedRun:
 
 @pytest.mark.parametrize(
     ("sources", "label", "joules"),
-    [
-        (("measured", "estimated"), "measured", [100.0, None]),
-        (("estimated", "estimated"), "estimated", [100.0, 100.0]),
-    ],
+    [(("measured", "estimated"), "measured", [100.0, None]), (("estimated", "estimated"), "estimated", [100.0, 100.0])],
 )
 def test_an_axis_of_energy_has_one_source(sources: tuple[str, ...], label: str, joules: list[float | None]) -> None:
     members = [member(f"member-{number}", source) for number, source in enumerate(sources)]

@@ -17,13 +17,7 @@ from shunter.models.names import auto_families
 from shunter.models.optimizers import rate_scale_of
 from shunter.models.registry import build_layers, check_spec, model_spec
 from shunter.models.spec import CategoricalFeature, Features
-from shunter.search.space.learning import (
-    FIRST_BINS,
-    LEARNING_OPTIONS,
-    default_hyperparameters,
-    rate_scale,
-    usual_rates,
-)
+from shunter.search.space.learning import FIRST_BINS, LEARNING_OPTIONS, default_hyperparameters, rate_scale, usual_rates
 from shunter.search.space.settings import SearchSpace
 
 

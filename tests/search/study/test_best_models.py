@@ -131,12 +131,7 @@ def test_search_that_was_not_asked_keeps_nothing(dataset: Dataset, parent: str, 
     request = TrainRequest(trials=1, max_epochs=1)
     search(
         SearchJob(
-            dataset=dataset,
-            request=request,
-            placement=PLACEMENT,
-            directory=tmp_path,
-            parent_run_id=parent,
-            space=SMALL,
+            dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=SMALL
         )
     )
     assert stored_trial_model(tmp_path, 0) is None

@@ -63,12 +63,7 @@ def test_each_family_is_looked_at_once_before_anything_else() -> None:
 def test_the_best_two_go_on_with_their_own_points_the_better_one_first() -> None:
     begun = screenings(dlrm=0.9, dnn=0.7, deepfm=None, dcnv2=0.8)
     assert RACE.finalists(begun) == ["dnn", "dcnv2"]
-    expected = [
-        SPACE.default("dnn"),
-        SPACE.default("dcnv2"),
-        SPACE.held_back("dnn"),
-        SPACE.held_back("dcnv2"),
-    ]
+    expected = [SPACE.default("dnn"), SPACE.default("dcnv2"), SPACE.held_back("dnn"), SPACE.held_back("dcnv2")]
     for place, point in enumerate(expected, start=len(begun)):
         assert RACE.next(begun, NO_TIME) == point
         begun.append(trial(place, point, 0.6, TrialState.COMPLETE))
@@ -170,12 +165,7 @@ def test_a_search_looks_at_all_and_draws_of_two(
     placement = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
     result = search(
         SearchJob(
-            dataset=dataset,
-            request=request,
-            placement=placement,
-            directory=tmp_path,
-            parent_run_id=parent,
-            space=SPACE,
+            dataset=dataset, request=request, placement=placement, directory=tmp_path, parent_run_id=parent, space=SPACE
         )
     )
     by_trial = {setting.trial_number: setting for setting in result.settings}

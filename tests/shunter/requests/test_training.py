@@ -9,14 +9,7 @@ from pydantic import ValidationError
 
 from shunter.errors import RequestError
 from shunter.flows.command.options import build
-from shunter.requests import (
-    Limits,
-    Objective,
-    SearchSpaceName,
-    SelectRequest,
-    TrainRequest,
-    Weights,
-)
+from shunter.requests import Limits, Objective, SearchSpaceName, SelectRequest, TrainRequest, Weights
 
 weight = st.floats(1e-3, 1e3).map(lambda number: float(f"{number:g}"))
 
@@ -90,10 +83,7 @@ def test_trials_end_a_search_unless_its_own_budget_does(asked: dict[str, float],
     [
         ({"search_minutes": 61, "limits": Limits(max_hours=1)}, "--search-minutes 61 is more than --max-hours 1"),
         ({"search_kwh": 2, "limits": Limits(max_kwh=1)}, "--search-kwh 2 is more than --max-kwh 1"),
-        (
-            {"search_method": "dnas", "search_space": "settings"},
-            "dnas supports only the search space architecture",
-        ),
+        ({"search_method": "dnas", "search_space": "settings"}, "dnas supports only the search space architecture"),
         ({"search_minutes": 0}, "greater than 0"),
         ({"parallel_trials": 0}, "greater than or equal to 1"),
     ],

@@ -63,11 +63,7 @@ def distilled(
 
 
 def test_what_is_distilled_is_trained_by_the_engine_and_competes(
-    dataset: Dataset,
-    members: list[TrainedModel],
-    tracking_root: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    dataset: Dataset, members: list[TrainedModel], tracking_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = (members[0].directory / "model.safetensors").stat().st_size
     (student,) = distilled(dataset, members, tmp_path, monkeypatch, ensemble_memory=f"{one + 2_000}B")
@@ -75,12 +71,7 @@ def test_what_is_distilled_is_trained_by_the_engine_and_competes(
     assert student.data_fingerprint != dataset.fingerprint
     parent = start_run_tree(TrainRequest(), dataset)
     result = combine_members(
-        dataset,
-        [*members, student],
-        PLACEMENT,
-        tmp_path / "final",
-        parent_run_id=parent,
-        limits=EnsembleLimits(most=1),
+        dataset, [*members, student], PLACEMENT, tmp_path / "final", parent_run_id=parent, limits=EnsembleLimits(most=1)
     )
     assert [member.name for member in result.members][-1] == "distilled"
     assert result.best_single == "distilled"  # it knows what all of them know

@@ -9,14 +9,7 @@ from shunter.errors import TrackingError
 from shunter.requests import TrainRequest
 from shunter.search.minutes import Minutes
 from shunter.tasks.ensemble import ending
-from shunter.tasks.ensemble.ending import (
-    LATE_SECONDS,
-    SPREAD,
-    STEPS,
-    TRAINED_SECONDS,
-    expected_ending,
-    reserve_ending,
-)
+from shunter.tasks.ensemble.ending import LATE_SECONDS, SPREAD, STEPS, TRAINED_SECONDS, expected_ending, reserve_ending
 from shunter.tasks.step_clock import StepClock
 from shunter.tracking.convention import STEP_SECONDS, TRIAL_OF_MEMBER
 from tests.engine.reasons import HandClock

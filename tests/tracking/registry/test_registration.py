@@ -142,11 +142,7 @@ def kills_after(number: int) -> Fault:
 
 @pytest.mark.parametrize("make", [errs, loses_answers, hears_twice])
 def test_faults_of_the_store_need_no_second_command(
-    make: Callable[[Random], Fault],
-    parent: str,
-    dataset: Dataset,
-    tmp_path: Path,
-    spoil: Callable[[Fault], Spoilt],
+    make: Callable[[Random], Fault], parent: str, dataset: Dataset, tmp_path: Path, spoil: Callable[[Fault], Spoilt]
 ) -> None:
     spoil(make(Random(3)))
     assert register(parent, dataset, tmp_path).version == 1

@@ -83,12 +83,7 @@ def ways_to_load(folder: Path) -> list[Callable[[], object]]:
         with open_model(str(folder)) as model:
             return model
 
-    return [
-        lambda: load_champion("shunter"),
-        lambda: mlflow.pyfunc.load_model(str(folder)),
-        by_download,
-        by_folder,
-    ]
+    return [lambda: load_champion("shunter"), lambda: mlflow.pyfunc.load_model(str(folder)), by_download, by_folder]
 
 
 def rows(registered: Registered) -> pd.DataFrame:

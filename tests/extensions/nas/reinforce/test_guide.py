@@ -98,11 +98,7 @@ def test_a_reward_is_brought_to_the_level_of_what_was_foretold():
 def test_history_leaves_out_what_failed_and_what_lies_outside():
     actions = Actions({"kind": ("dot", "cross")})
     known = Outcome(state="complete", validation_ne=0.8, costs={"parameter_bytes": np.e**3})
-    trials = [
-        ({"kind": "dot"}, known),
-        ({"kind": "unheard of"}, known),
-        ({"kind": "cross"}, Outcome(state="failed")),
-    ]
+    trials = [({"kind": "dot"}, known), ({"kind": "unheard of"}, known), ({"kind": "cross"}, Outcome(state="failed"))]
 
     history = History.of(actions, {}, trials)
 
