@@ -1,5 +1,6 @@
 """MLflow's database of users: made and migrated as a whole, so that a kill leaves no schema that MLflow cannot use."""
 
+import shutil
 import sqlite3
 import stat
 from contextlib import closing
@@ -30,11 +31,6 @@ def users(shunter_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder / "basic_auth.db"
 
 
-def upgrade(database: Path, revision: str = "head") -> int:
-    options = ("--url", f"sqlite:///{database}", "--revision", revision)
-    return run_python("-m", "mlflow.server.auth", "db", "upgrade", *options).returncode
-
-
 def write(database: Path, *statements: str) -> None:
     with closing(sqlite3.connect(database)) as connection, connection:
         for statement in statements:
@@ -45,23 +41,23 @@ def newest() -> str | None:
     return scripts_of(AUTH_SCRIPTS).get_current_head()
 
 
-def test_a_database_that_a_kill_left_half_made_is_made_anew(users: Path) -> None:
-    assert upgrade(users, FIRST) == 0
+@pytest.fixture(scope="module")
+def oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of users as the first version of MLflow's authentication made it."""
+    path = tmp_path_factory.mktemp("users") / "basic_auth.db"
+    made = run_python("-m", "mlflow.server.auth", "db", "upgrade", "--url", f"sqlite:///{path}", "--revision", FIRST)
+    assert made.returncode == 0
+    return path
+
+
+def test_a_database_that_a_kill_left_half_made_is_made_anew_and_needs_a_first_password(
+    users: Path, oldest: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copy(oldest, users)
     write(users, "DELETE FROM alembic_version_auth")
-    assert upgrade(users) != 0
     mlflow_auth(exposure())
     assert _users_of(users) == (False, newest())
-    assert upgrade(users) == 0
-
-
-def test_a_new_database_is_readable_to_its_owner_alone(users: Path) -> None:
-    mlflow_auth(exposure())
     assert stat.S_IMODE(users.stat().st_mode) == 0o600
-    assert _users_of(users) == (False, newest())
-
-
-def test_without_a_user_the_first_password_is_needed(users: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mlflow_auth(exposure())
     monkeypatch.delenv("MLFLOW_AUTH_ADMIN_PASSWORD")
     with pytest.raises(RequestError):
         mlflow_auth(exposure())
@@ -69,8 +65,8 @@ def test_without_a_user_the_first_password_is_needed(users: Path, monkeypatch: p
     mlflow_auth(exposure())
 
 
-def test_users_outlive_a_migration_and_a_copy_is_left(users: Path) -> None:
-    assert upgrade(users, FIRST) == 0
+def test_users_outlive_a_migration_and_a_copy_is_left(users: Path, oldest: Path) -> None:
+    shutil.copy(oldest, users)
     write(users, USER)
     mlflow_auth(exposure())
     assert _users_of(users) == (True, newest())
@@ -78,8 +74,8 @@ def test_users_outlive_a_migration_and_a_copy_is_left(users: Path) -> None:
     assert _users_of(kept) == (True, FIRST)
 
 
-def test_a_half_made_database_with_users_is_left_as_it_is_and_named(users: Path) -> None:
-    assert upgrade(users, FIRST) == 0
+def test_a_half_made_database_with_users_is_left_as_it_is_and_named(users: Path, oldest: Path) -> None:
+    shutil.copy(oldest, users)
     write(users, USER, "DELETE FROM alembic_version_auth")
     with pytest.raises(ShunterError, match=users.name):
         mlflow_auth(exposure())

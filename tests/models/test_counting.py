@@ -143,8 +143,13 @@ def test_the_peak_of_a_real_step_is_what_was_traced() -> None:
     assert counts.peak_bytes_per_step + batch * counts.peak_bytes_per_sample == pytest.approx(peak, rel=0.05)
 
 
-@pytest.mark.parametrize("family", sorted(MODEL_FAMILIES.names))
-@pytest.mark.parametrize("dense", [(), ("d0", "d1")], ids=["no dense input", "dense input"])
+@pytest.mark.parametrize(
+    ("family", "dense"),
+    [
+        *((family, ("d0", "d1")) for family in sorted(MODEL_FAMILIES.names)),
+        *((one, ()) for one in ("lr", "fm", "dlrm")),
+    ],
+)
 def test_every_family_is_counted_layer_by_layer(family: str, dense: tuple[str, ...]) -> None:
     features = Features(dense=dense, categorical=FEATURES.categorical)
     spec = model_spec(family=family)

@@ -16,12 +16,10 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.stopping import StoppedError, StopReason
 from shunter.engine.stopping_text import training_stop_text
 from shunter.errors import RequestError, TrainingError
-from shunter.hardware.types import Placement
 from shunter.model_families import AUTO
 from shunter.models.names import auto_families
 from shunter.models.spec import ModelSpec
 from shunter.requests import TrainRequest
-from shunter.search.job import SearchJob
 from shunter.search.result import TuneResult
 from shunter.search.search import search
 from shunter.search.space.settings import SearchSpace
@@ -32,9 +30,7 @@ from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
-from tests.search.spaces import SMALL
-
-PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
+from tests.search.spaces import PLACEMENT, SMALL, search_job
 
 
 def trial_runs(parent: str) -> list[MlflowRun]:
@@ -55,13 +51,7 @@ def test_settings_are_ranked_and_the_default_comes_first(
     monkeypatch.setattr("shunter.search.study.loop.EPOCH_SECONDS", 0.0)
     seen, epochs = list[Progress](), list[Progress]()
     request = TrainRequest(trials=5, max_epochs=3)
-    result = search(
-        SearchJob(
-            dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=SMALL
-        ),
-        on_trial=seen.append,
-        on_epoch=epochs.append,
-    )
+    result = search(search_job(dataset, request, tmp_path, parent), on_trial=seen.append, on_epoch=epochs.append)
     assert result.complete_trials + result.pruned_trials == len(result.settings) == 5
     assert result.failed_trials == result.resumed_trials == 0
     assert result.stop_reason is None
@@ -83,9 +73,7 @@ def test_what_ends_with_its_cosine_has_come_to_its_end_however_good_others_are(
     once = {"learning_rate_schedule": "cosine", "cosine_epochs": 1}
     space = SMALL.model_copy(update={"fixed_learning": once})
     request = TrainRequest(trials=8, max_epochs=9)
-    job = SearchJob(
-        dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=space
-    )
+    job = search_job(dataset, request, tmp_path, parent, space=space)
     result = search(job)
     assert (result.complete_trials, result.pruned_trials) == (8, 0)
     assert {run.data.metrics["training.best_epoch"] for run in trial_runs(parent)} == {1.0}
@@ -93,29 +81,8 @@ def test_what_ends_with_its_cosine_has_come_to_its_end_however_good_others_are(
 
 def test_same_seed_tries_the_same_settings(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     request = TrainRequest(trials=3, max_epochs=1, seed=7)
-    first, second = (
-        search(
-            SearchJob(
-                dataset=dataset,
-                request=request,
-                placement=PLACEMENT,
-                directory=tmp_path / name,
-                parent_run_id=parent,
-                space=SMALL,
-            )
-        )
-        for name in "ab"
-    )
-    other = search(
-        SearchJob(
-            dataset=dataset,
-            request=request.model_copy(update={"seed": 8}),
-            placement=PLACEMENT,
-            directory=tmp_path / "c",
-            parent_run_id=parent,
-            space=SMALL,
-        )
-    )
+    first, second = (search(search_job(dataset, request, tmp_path / name, parent)) for name in "ab")
+    other = search(search_job(dataset, request.model_copy(update={"seed": 8}), tmp_path / "c", parent))
     assert tried(first) == tried(second)
     assert tried(first) != tried(other)
 
@@ -125,30 +92,12 @@ def test_test_part_is_never_read(dataset: Dataset, parent: str, tmp_path: Path) 
     shutil.copytree(dataset.directory, folder)
     for path in folder.glob("test.*"):
         path.unlink()
-    result = search(
-        SearchJob(
-            dataset=Dataset.load(folder),
-            request=TrainRequest(trials=1, max_epochs=1),
-            placement=PLACEMENT,
-            directory=tmp_path,
-            parent_run_id=parent,
-            space=SMALL,
-        )
-    )
+    result = search(search_job(Dataset.load(folder), TrainRequest(trials=1, max_epochs=1), tmp_path, parent))
     assert result.complete_trials == 1
 
 
 def test_trials_are_nested_runs_with_params_curve_and_energy(dataset: Dataset, parent: str, tmp_path: Path) -> None:
-    result = search(
-        SearchJob(
-            dataset=dataset,
-            request=TrainRequest(trials=1, max_epochs=2),
-            placement=PLACEMENT,
-            directory=tmp_path,
-            parent_run_id=parent,
-            space=SMALL,
-        )
-    )
+    result = search(search_job(dataset, TrainRequest(trials=1, max_epochs=2), tmp_path, parent))
     [run] = trial_runs(parent)
     assert run.info.status == "FINISHED"
     assert run.data.tags["run.kind"] == "trial"
@@ -163,16 +112,7 @@ def test_trials_are_nested_runs_with_params_curve_and_energy(dataset: Dataset, p
 
 def test_hyperband_stops_bad_settings_early(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     """Ten settings of one bracket's worth of epochs: with rungs at 1 and 3, some cannot pass the first."""
-    result = search(
-        SearchJob(
-            dataset=dataset,
-            request=TrainRequest(trials=10, max_epochs=3),
-            placement=PLACEMENT,
-            directory=tmp_path,
-            parent_run_id=parent,
-            space=SMALL,
-        )
-    )
+    result = search(search_job(dataset, TrainRequest(trials=10, max_epochs=3), tmp_path, parent))
     assert result.pruned_trials > 0
     assert sum(setting.is_pruned for setting in result.settings) == result.pruned_trials
     states = [run.data.tags["trial.state"] for run in trial_runs(parent)]
@@ -185,9 +125,7 @@ def test_a_training_is_compared_by_the_best_that_it_reached(dataset: Dataset, pa
     overrides = {"dense_learning_rate": 0.05, "embedding_learning_rate": 0.5}  # learns by heart from the first epoch on
     request = TrainRequest(trials=1, max_epochs=4)
     space = SMALL.model_copy(update={"fixed_learning": overrides, "top_widths": (64,)})
-    job = SearchJob(
-        dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=space
-    )
+    job = search_job(dataset, request, tmp_path, parent, space=space)
     result = search(job)
     (run,) = trial_runs(parent)
     reached = [
@@ -202,26 +140,8 @@ def test_a_training_is_compared_by_the_best_that_it_reached(dataset: Dataset, pa
 
 
 def test_finished_trials_are_not_repeated(dataset: Dataset, parent: str, tmp_path: Path) -> None:
-    three = search(
-        SearchJob(
-            dataset=dataset,
-            request=TrainRequest(trials=3, max_epochs=1),
-            placement=PLACEMENT,
-            directory=tmp_path,
-            parent_run_id=parent,
-            space=SMALL,
-        )
-    )
-    five = search(
-        SearchJob(
-            dataset=dataset,
-            request=TrainRequest(trials=5, max_epochs=1),
-            placement=PLACEMENT,
-            directory=tmp_path,
-            parent_run_id=parent,
-            space=SMALL,
-        )
-    )
+    three = search(search_job(dataset, TrainRequest(trials=3, max_epochs=1), tmp_path, parent))
+    five = search(search_job(dataset, TrainRequest(trials=5, max_epochs=1), tmp_path, parent))
     assert five.resumed_trials == 3
     assert len(trial_runs(parent)) == 5
     assert all(setting in five.settings for setting in three.settings)
@@ -229,43 +149,15 @@ def test_finished_trials_are_not_repeated(dataset: Dataset, parent: str, tmp_pat
 
 def test_interrupted_search_ends_like_an_undisturbed_one(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     request = TrainRequest(trials=4, max_epochs=1)
-    undisturbed = search(
-        SearchJob(
-            dataset=dataset,
-            request=request,
-            placement=PLACEMENT,
-            directory=tmp_path / "a",
-            parent_run_id=parent,
-            space=SMALL,
-        )
-    )
+    undisturbed = search(search_job(dataset, request, tmp_path / "a", parent))
 
     def interrupt_after_two(progress: Progress) -> None:
         if progress.done == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        search(
-            SearchJob(
-                dataset=dataset,
-                request=request,
-                placement=PLACEMENT,
-                directory=tmp_path / "b",
-                parent_run_id=parent,
-                space=SMALL,
-            ),
-            on_trial=interrupt_after_two,
-        )
-    resumed = search(
-        SearchJob(
-            dataset=dataset,
-            request=request,
-            placement=PLACEMENT,
-            directory=tmp_path / "b",
-            parent_run_id=parent,
-            space=SMALL,
-        )
-    )
+        search(search_job(dataset, request, tmp_path / "b", parent), on_trial=interrupt_after_two)
+    resumed = search(search_job(dataset, request, tmp_path / "b", parent))
     assert resumed.resumed_trials == 2
     assert tried(resumed) == tried(undisturbed)
 
@@ -279,17 +171,7 @@ def _search_and_die_in_the_second_trial(dataset: Dataset, directory: Path, paren
         if asked == 16:  # steps of the first trial are 11, and each trial is asked once more before it starts
             os.kill(os.getpid(), signal.SIGKILL)
 
-    search(
-        SearchJob(
-            dataset=dataset,
-            request=TrainRequest(trials=3, max_epochs=1),
-            placement=PLACEMENT,
-            directory=directory,
-            parent_run_id=parent,
-            space=SMALL,
-        ),
-        should_stop=kill,
-    )
+    search(search_job(dataset, TrainRequest(trials=3, max_epochs=1), directory, parent), should_stop=kill)
 
 
 def test_killed_trial_is_closed_and_tried_again(dataset: Dataset, parent: str, tmp_path: Path) -> None:
@@ -301,16 +183,7 @@ def test_killed_trial_is_closed_and_tried_again(dataset: Dataset, parent: str, t
     assert process.exitcode == -signal.SIGKILL
     assert [run.info.status for run in trial_runs(parent)] == ["FINISHED", "RUNNING"]
     start_run_tree(TrainRequest(), dataset, parent_run_id=parent)
-    result = search(
-        SearchJob(
-            dataset=dataset,
-            request=TrainRequest(trials=3, max_epochs=1),
-            placement=PLACEMENT,
-            directory=tmp_path,
-            parent_run_id=parent,
-            space=SMALL,
-        )
-    )
+    result = search(search_job(dataset, TrainRequest(trials=3, max_epochs=1), tmp_path, parent))
     assert result.resumed_trials == 1
     assert result.complete_trials == 3
     runs = trial_runs(parent)
@@ -325,16 +198,7 @@ def test_failed_setting_is_noted_and_the_search_goes_on(
     wild = SMALL.model_copy(update={"dense_learning_rates": (1e-3, 1e38), "top_widths": (16, 2**40)})
     study = open_study(storage_address(tmp_path, None), wild)
     study.enqueue_trial({**wild.default(), **bad})
-    result = search(
-        SearchJob(
-            dataset=dataset,
-            request=TrainRequest(trials=2, max_epochs=1),
-            placement=PLACEMENT,
-            directory=tmp_path,
-            parent_run_id=parent,
-            space=wild,
-        )
-    )
+    result = search(search_job(dataset, TrainRequest(trials=2, max_epochs=1), tmp_path, parent, space=wild))
     assert (result.complete_trials, result.failed_trials) == (1, 1)
     failed, good = trial_runs(parent)
     assert (good.info.status, failed.info.status) == ("FINISHED", "FAILED")
@@ -345,16 +209,7 @@ def test_failed_setting_is_noted_and_the_search_goes_on(
 def test_all_settings_failing_is_one_sentence_with_the_reason(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     wild = SMALL.model_copy(update={"dense_learning_rates": (1e35, 1e38)})
     with pytest.raises(TrainingError, match="All 2 trials failed"):
-        search(
-            SearchJob(
-                dataset=dataset,
-                request=TrainRequest(trials=2, max_epochs=1),
-                placement=PLACEMENT,
-                directory=tmp_path,
-                parent_run_id=parent,
-                space=wild,
-            )
-        )
+        search(search_job(dataset, TrainRequest(trials=2, max_epochs=1), tmp_path, parent, space=wild))
 
 
 def test_budget_ends_the_search_and_keeps_what_there_is(dataset: Dataset, parent: str, tmp_path: Path) -> None:
@@ -365,17 +220,7 @@ def test_budget_ends_the_search_and_keeps_what_there_is(dataset: Dataset, parent
         asked += 1
         return ENOUGH if asked > 16 else None
 
-    result = search(
-        SearchJob(
-            dataset=dataset,
-            request=TrainRequest(trials=5, max_epochs=1),
-            placement=PLACEMENT,
-            directory=tmp_path,
-            parent_run_id=parent,
-            space=SMALL,
-        ),
-        should_stop=budget,
-    )
+    result = search(search_job(dataset, TrainRequest(trials=5, max_epochs=1), tmp_path, parent), should_stop=budget)
     assert result.stop_reason == ENOUGH
     assert result.complete_trials == 2
     tags = [run.data.tags for run in trial_runs(parent)]
@@ -388,49 +233,21 @@ def test_budget_ends_the_search_and_keeps_what_there_is(dataset: Dataset, parent
 
 def test_budget_that_is_used_up_before_the_first_trial_is_said(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     with pytest.raises(StoppedError) as error:
-        search(
-            SearchJob(
-                dataset=dataset,
-                request=TrainRequest(trials=2),
-                placement=PLACEMENT,
-                directory=tmp_path,
-                parent_run_id=parent,
-                space=SMALL,
-            ),
-            should_stop=lambda: ENOUGH,
-        )
+        search(search_job(dataset, TrainRequest(trials=2), tmp_path, parent), should_stop=lambda: ENOUGH)
     assert error.value.reason == ENOUGH
 
 
 def test_mistake_of_the_request_is_not_taken_for_a_bad_setting(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     too_large = PLACEMENT.model_copy(update={"batch_size": 100_000})
     with pytest.raises(RequestError, match="batch size"):
-        search(
-            SearchJob(
-                dataset=dataset,
-                request=TrainRequest(trials=2),
-                placement=too_large,
-                directory=tmp_path,
-                parent_run_id=parent,
-                space=SMALL,
-            )
-        )
+        search(search_job(dataset, TrainRequest(trials=2), tmp_path, parent, placement=too_large))
 
 
 def test_tables_that_memory_cannot_hold_are_a_failed_trial(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     wide = SMALL.model_copy(update={"embedding_dims": (8, 2**30)})
     study = open_study(storage_address(tmp_path, None), wide)
     study.enqueue_trial({**wide.default(), "embedding_dim": 2**30})
-    result = search(
-        SearchJob(
-            dataset=dataset,
-            request=TrainRequest(trials=2, max_epochs=1),
-            placement=PLACEMENT,
-            directory=tmp_path,
-            parent_run_id=parent,
-            space=wide,
-        )
-    )
+    result = search(search_job(dataset, TrainRequest(trials=2, max_epochs=1), tmp_path, parent, space=wide))
     assert (result.complete_trials, result.failed_trials) == (1, 1)
     assert "embedding tables take" in trial_runs(parent)[0].data.tags["run.reason"]
 
@@ -438,15 +255,7 @@ def test_tables_that_memory_cannot_hold_are_a_failed_trial(dataset: Dataset, par
 def test_best_setting_beats_the_base_rate(parent: str, tmp_path: Path) -> None:
     """The planted signal is learnable, so a search that found nothing would be broken."""
     dataset = write_dataset(tmp_path / "data", rows=4_000)
-    result = search(
-        SearchJob(
-            dataset=dataset,
-            request=TrainRequest(trials=4, max_epochs=3),
-            placement=PLACEMENT,
-            directory=tmp_path / "run",
-            parent_run_id=parent,
-        )
-    )
+    result = search(search_job(dataset, TrainRequest(trials=4, max_epochs=3), tmp_path / "run", parent, space=None))
     assert result.best.validation_ne < 0.9
     assert np.isfinite(result.best.validation_ne)
 
@@ -456,11 +265,7 @@ def test_auto_tries_every_family_and_ranks_them_together(dataset: Dataset, paren
         update={"embedding_dims": (4,), "top_widths": (8, 16), "most_top_layers": 2, "bottom_widths": (8,)}
     )
     request = TrainRequest(model=AUTO, trials=len(auto_families()) + 1, max_epochs=1)
-    result = search(
-        SearchJob(
-            dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=small
-        )
-    )
+    result = search(search_job(dataset, request, tmp_path, parent, space=small))
     by_number = sorted(result.settings, key=lambda setting: setting.trial_number)
     assert [setting.spec.family for setting in by_number[: len(auto_families())]] == list(auto_families())
     reached = [setting.validation_ne for setting in result.settings]

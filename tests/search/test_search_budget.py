@@ -18,9 +18,7 @@ from shunter.engine.checkpoint.checked_files import read_json, write_json
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.stopping import CLOCK_FILE, StopKind, StopLimit
 from shunter.errors import InfeasibleError
-from shunter.hardware.types import Placement
 from shunter.requests import Limits, SearchCost, TrainRequest
-from shunter.search.job import SearchJob
 from shunter.search.minutes import TRIALS
 from shunter.search.result import TuneResult
 from shunter.search.search import search
@@ -31,8 +29,8 @@ from shunter.tracking.store import tracking_uri
 from shunter.tracking.tree import read_tree
 from tests.engine.executors.training_processes import training_processes
 from tests.engine.synthetic import write_dataset
+from tests.search.spaces import search_job
 
-PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 SMALL = SearchSpace(
     embedding_dims=(4, 8), top_widths=(8, 16), most_top_layers=1, bottom_widths=(8,), most_bottom_layers=1
 )
@@ -51,18 +49,7 @@ def tune(
     checks: tuple[float, ...] | None = None,
     **options: Any,
 ) -> TuneResult:
-    return search(
-        SearchJob(
-            dataset=dataset,
-            request=request,
-            placement=PLACEMENT,
-            directory=directory,
-            parent_run_id=parent,
-            space=SMALL,
-            checks=checks,
-        ),
-        **options,
-    )
+    return search(search_job(dataset, request, directory, parent, space=SMALL, checks=checks), **options)
 
 
 def test_without_trials_the_time_ends_the_search_and_what_was_used_is_kept(

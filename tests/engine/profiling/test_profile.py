@@ -7,6 +7,7 @@ import pytest
 
 from shunter.engine.profiling.cache import ProfileKey, read_profiles, write_profiles
 from shunter.engine.profiling.profiles import local_profiles
+from tests.engine.profiling.short_profiles import hurry
 from tests.hardware.profiles import make_profile
 
 KEY = ProfileKey(host="0123456789abcdef", torch="2.0", format=1)
@@ -53,7 +54,10 @@ def test_an_absent_file_is_no_reason_to_complain(tmp_path: Path, caplog: pytest.
     assert caplog.text == ""
 
 
-def test_this_machine_is_measured_once_and_again_after_a_corruption(furnished_home: Path) -> None:
+def test_this_machine_is_measured_once_and_again_after_a_corruption(
+    furnished_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hurry(monkeypatch)
     (path,) = (furnished_home / "profiles").glob("*.json")
     first = local_profiles()
     assert first == read_profiles(path, ProfileKey.of(first[0].host)), "the file is read"
@@ -67,8 +71,9 @@ def test_this_machine_is_measured_once_and_again_after_a_corruption(furnished_ho
 
 
 def test_what_is_solved_waits_for_no_measurement_of_steps_and_what_is_trained_gets_it_later(
-    furnished_home: Path,
+    furnished_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    hurry(monkeypatch)
     (path,) = (furnished_home / "profiles").glob("*.json")
     path.unlink()
     (rates, *_) = local_profiles(training_costs=False)

@@ -15,17 +15,15 @@ from shunter.engine.job import ClickJob, TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import TrainResult
 from shunter.engine.trained_model import TrainedModel, read_finished
-from shunter.hardware.types import EnergyReading, Placement
+from shunter.hardware.types import EnergyReading
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
-from shunter.search.job import SearchJob
 from shunter.search.protocol import Outcome
 from shunter.search.search import search
 from shunter.search.study.best_models import BestTrialModels, in_turn, stored_trial_model
 from tests.engine.reasons import ENOUGH
-from tests.search.spaces import SMALL
+from tests.search.spaces import PLACEMENT, search_job
 
-PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 NOTHING = EnergyReading(joules=None, seconds=0.0, mean_watts=None, method="unavailable", source="a test")
 
 
@@ -100,16 +98,7 @@ def test_what_a_budget_ended_is_not_kept(job: ClickJob, result: TrainResult, tmp
 
 def test_search_keeps_what_an_undisturbed_training_gives(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     request = TrainRequest(trials=3, max_epochs=2)
-    asked = SearchJob(
-        dataset=dataset,
-        request=request,
-        placement=PLACEMENT,
-        directory=tmp_path,
-        parent_run_id=parent,
-        space=SMALL,
-        checks=(1 / 2,),
-        keep=3,
-    )
+    asked = search_job(dataset, request, tmp_path, parent, checks=(1 / 2,), keep=3)
     tuned = search(asked)
     complete = [setting for setting in tuned.settings if not setting.is_pruned]
     assert complete
@@ -129,11 +118,7 @@ def test_search_keeps_what_an_undisturbed_training_gives(dataset: Dataset, paren
 
 def test_search_that_was_not_asked_keeps_nothing(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     request = TrainRequest(trials=1, max_epochs=1)
-    search(
-        SearchJob(
-            dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=SMALL
-        )
-    )
+    search(search_job(dataset, request, tmp_path, parent))
     assert stored_trial_model(tmp_path, 0) is None
 
 

@@ -12,12 +12,12 @@ from shunter.hardware.types import Placement
 from shunter.models.names import auto_families
 from shunter.requests import TrainRequest
 from shunter.requests.search import PRESET_TRIALS, Preset
-from shunter.search.job import SearchJob
 from shunter.search.protocol import BudgetLeft, Parameters
 from shunter.search.search import search
 from shunter.search.space.settings import SearchSpace
 from shunter.search.study import families
 from shunter.search.study.families import FamilyComparison
+from tests.search.spaces import search_job
 
 SPACE = SearchSpace(
     families=("dlrm", "dnn", "deepfm", "dcnv2"),
@@ -163,11 +163,7 @@ def test_a_search_looks_at_all_and_draws_of_two(
     monkeypatch.setattr(families, "LEAST_SAMPLES", dataset.splits["train"].rows)
     request = TrainRequest(trials=9, max_epochs=3, cold_start=True)
     placement = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
-    result = search(
-        SearchJob(
-            dataset=dataset, request=request, placement=placement, directory=tmp_path, parent_run_id=parent, space=SPACE
-        )
-    )
+    result = search(search_job(dataset, request, tmp_path, parent, placement=placement, space=SPACE))
     by_trial = {setting.trial_number: setting for setting in result.settings}
     assert [by_trial[number].spec.family for number in range(4)] == list(SPACE.families)
     assert all(by_trial[number].is_pruned for number in range(4))

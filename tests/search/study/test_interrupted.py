@@ -16,7 +16,6 @@ from shunter.errors import ProcessLostError
 from shunter.hardware.devices import memory_kills
 from shunter.hardware.types import Placement
 from shunter.requests import TrainRequest
-from shunter.search.job import SearchJob
 from shunter.search.protocol import Outcome
 from shunter.search.result import TuneResult
 from shunter.search.search import search
@@ -26,9 +25,8 @@ from shunter.search.study.halving import Halving
 from shunter.search.study.interrupted import OUT_OF_MEMORY, OWNER
 from shunter.search.study.loop import Progress
 from shunter.search.study.storage import begun_trials, failures, finished_trials, has_waiting, open_study, record, tell
-from tests.search.spaces import SMALL
+from tests.search.spaces import PLACEMENT, SMALL, search_job
 
-PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 EPOCHS, SEED = 3, 1  # of which the third trial is stopped early
 POINT = {**SMALL.default(), "dropout": 0.25}
 
@@ -39,9 +37,7 @@ def search_in(directory: Path, dataset: Dataset, parent: str, *, interrupt_after
             raise KeyboardInterrupt
 
     request = TrainRequest(trials=5, max_epochs=EPOCHS, seed=SEED)
-    job = SearchJob(
-        dataset=dataset, request=request, placement=PLACEMENT, directory=directory, parent_run_id=parent, space=SMALL
-    )
+    job = search_job(dataset, request, directory, parent)
     return search(job, on_trial=interrupt)
 
 
@@ -217,8 +213,6 @@ def test_a_point_whose_process_is_killed_a_few_times_is_no_failure(
     times: int, complete: int, dataset: Dataset, parent: str, tmp_path: Path
 ) -> None:
     request = TrainRequest(trials=2, max_epochs=1)
-    job = SearchJob(
-        dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=SMALL
-    )
+    job = search_job(dataset, request, tmp_path, parent)
     result = search(job, place=Losing(times))
     assert (result.complete_trials, result.failed_trials) == (complete, 2 - complete)

@@ -8,17 +8,14 @@ import pytest
 
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import QualityNotReachedError
-from shunter.hardware.types import Placement
 from shunter.requests import Limits, TrainRequest
-from shunter.search.job import SearchJob
 from shunter.search.result import TuneResult
 from shunter.search.search import search
 from shunter.search.space.learning import rate_scale
 from shunter.search.study.best_models import stored_trial_model
 from shunter.search.study.pair import Pairing
-from tests.search.spaces import SMALL
+from tests.search.spaces import PLACEMENT, search_job
 
-PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
 LARGE = PLACEMENT.model_copy(update={"batch_size": 640})
 LONG = 1e6  # times or seconds that no trial takes
 
@@ -27,18 +24,7 @@ def tune(
     dataset: Dataset, parent: str, folder: Path, pairing: Pairing | None, trials: int = 3, **options: Any
 ) -> TuneResult:
     request = TrainRequest(trials=trials, max_epochs=2, **options)
-    return search(
-        SearchJob(
-            dataset=dataset,
-            request=request,
-            placement=PLACEMENT,
-            directory=folder,
-            parent_run_id=parent,
-            space=SMALL,
-            keep=9,
-            pairing=pairing,
-        )
-    )
+    return search(search_job(dataset, request, folder, parent, keep=9, pairing=pairing))
 
 
 def test_one_extra_trial_repeats_the_best_setting_at_the_other_placement(

@@ -8,15 +8,12 @@ import pytest
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.role import Executor
-from shunter.hardware.types import Placement
 from shunter.requests import TrainRequest
 from shunter.search.job import SearchJob
 from shunter.search.protocol import Outcome, Parameters
 from shunter.search.search import search
 from shunter.search.study.trial import TrialContext, TrialEnd
-from tests.search.spaces import SMALL
-
-PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=64)
+from tests.search.spaces import search_job
 
 
 def points_of_search(
@@ -40,13 +37,8 @@ def points_of_search(
 def test_a_search_that_a_clock_may_end_waits_for_no_round(
     dataset: Dataset, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    job = SearchJob(
-        dataset=dataset,
-        request=TrainRequest(trials=4, search_minutes=5, max_epochs=1, parallel_trials=2),
-        placement=PLACEMENT,
-        directory=tmp_path,
-        parent_run_id=parent,
-        space=SMALL,
+    job = search_job(
+        dataset, TrainRequest(trials=4, search_minutes=5, max_epochs=1, parallel_trials=2), tmp_path, parent
     )
     points, peers = points_of_search(lambda number: 0.05 * (number == 0), job, monkeypatch)
     assert (len(points), set(peers)) == (4, {frozenset()})
@@ -59,14 +51,7 @@ def test_points_do_not_depend_on_which_trial_is_faster(
     request = TrainRequest(trials=trials, max_epochs=1, parallel_trials=2)
 
     def searched(name: str, seconds: Sequence[float]) -> tuple[list[Parameters], list[frozenset[int]]]:
-        job = SearchJob(
-            dataset=dataset,
-            request=request,
-            placement=PLACEMENT,
-            directory=tmp_path / name,
-            parent_run_id=parent,
-            space=SMALL,
-        )
+        job = search_job(dataset, request, tmp_path / name, parent)
         return points_of_search(lambda number: seconds[number % 2], job, monkeypatch)
 
     first, peers = searched("first", (0.0, 0.05))

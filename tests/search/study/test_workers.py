@@ -16,13 +16,12 @@ from shunter.engine.executors.this_machine import ThisMachine
 from shunter.errors import RequestError
 from shunter.hardware.types import Placement
 from shunter.requests import TrainRequest
-from shunter.search.job import SearchJob
 from shunter.search.search import search
 from shunter.search.study.loop import Progress
 from shunter.tracking.store import tracking_uri
 from tests.engine.executors.training_processes import training_processes
 from tests.engine.reasons import ENOUGH
-from tests.search.spaces import SMALL
+from tests.search.spaces import search_job
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 PLACEMENT = Placement(accelerator="cpu", threads=4, precision="fp32", batch_size=64)
@@ -75,12 +74,7 @@ def test_trials_in_two_processes_are_one_search_and_one_whose_process_is_killed_
 
     request = TrainRequest(trials=5, max_epochs=2, parallel_trials=2)
     placement = PLACEMENT.model_copy(update={"threads": 2})
-    result = search(
-        SearchJob(
-            dataset=dataset, request=request, placement=placement, directory=tmp_path, parent_run_id=parent, space=SMALL
-        ),
-        on_trial=kill_one,
-    )
+    result = search(search_job(dataset, request, tmp_path, parent, placement=placement), on_trial=kill_one)
     assert [progress.done for progress in seen] == [1, 2, 3, 4, 5]
     assert result.complete_trials + result.pruned_trials == len(result.settings) == 5
     assert result.failed_trials == 0
@@ -99,16 +93,7 @@ def test_a_mistake_of_the_request_ends_all_executors(dataset: Dataset, parent: s
     too_large = PLACEMENT.model_copy(update={"batch_size": 100_000})
     request = TrainRequest(trials=4, max_epochs=1, parallel_trials=2)
     with pytest.raises(RequestError, match="batch size"):
-        search(
-            SearchJob(
-                dataset=dataset,
-                request=request,
-                placement=too_large,
-                directory=tmp_path,
-                parent_run_id=parent,
-                space=SMALL,
-            )
-        )
+        search(search_job(dataset, request, tmp_path, parent, placement=too_large))
 
 
 def test_a_budget_that_ends_stops_the_trials_of_all_slots_which_count_with_what_they_have(
@@ -117,9 +102,7 @@ def test_a_budget_that_ends_stops_the_trials_of_all_slots_which_count_with_what_
     over: list[Progress] = []
     request = TrainRequest(trials=50, max_epochs=3, parallel_trials=2)
     result = search(
-        SearchJob(
-            dataset=dataset, request=request, placement=PLACEMENT, directory=tmp_path, parent_run_id=parent, space=SMALL
-        ),
+        search_job(dataset, request, tmp_path, parent, placement=PLACEMENT),
         on_trial=over.append,
         should_stop=lambda: ENOUGH if len(over) >= 2 else None,
     )
