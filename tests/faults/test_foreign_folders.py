@@ -80,23 +80,17 @@ def printed(script: str, folder: Path, home: Path) -> list[str]:
     return done.stdout.split()
 
 
-def test_prefect_reads_no_settings_of_the_current_folder(foreign: Path, markers: Path, tmp_path: Path) -> None:
+def test_libraries_read_no_settings_of_the_current_folder(foreign: Path, markers: Path, tmp_path: Path) -> None:
     script = (
         "from shunter.flows.command.environment import prepare_environment; prepare_environment(debug=False);"
         "import prefect.main; from prefect.settings import get_current_settings;"
-        "print(get_current_settings().logging.config_path, get_current_settings().api.url)"
-    )
-    assert printed(script, foreign, tmp_path / "home") == [str(tmp_path / "home" / "prefect" / "logging.yml"), "None"]
-    assert not list(markers.iterdir())
-
-
-def test_libraries_read_no_settings_of_the_current_folder(foreign: Path, tmp_path: Path) -> None:
-    script = (
-        "from shunter.flows.command.environment import prepare_environment; prepare_environment(debug=False);"
+        "print(get_current_settings().logging.config_path, get_current_settings().api.url);"
         "import matplotlib; print(matplotlib.rcParams['text.usetex']);"
         "from pyiceberg.catalog import _ENV_CONFIG as found; print(found.get_catalog_config('shop'))"
     )
-    assert printed(script, foreign, tmp_path / "home") == ["False", "None"]
+    logging = str(tmp_path / "home" / "prefect" / "logging.yml")
+    assert printed(script, foreign, tmp_path / "home") == [logging, "None", "False", "None"]
+    assert not list(markers.iterdir())
 
 
 def test_one_function_starts_every_process() -> None:

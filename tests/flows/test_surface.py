@@ -48,6 +48,11 @@ def test_an_option_is_described_in_a_line(name: str) -> None:
     assert {option: text for option, text in texts.items() if len(text) > OPTION or not text.endswith(".")} == {}
 
 
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_help_of_every_command_shows_its_usage(name: str) -> None:
+    assert f"Usage: shunter {name}" in help_of(name, "--help")
+
+
 def test_the_list_of_commands_is_not_cut() -> None:
     assert "..." not in help_of("", "--help").replace("[ARGS]...", "")
 

@@ -112,11 +112,12 @@ def test_what_other_processes_remove_meanwhile_is_passed_over(tracking_root: Pat
     with ThreadPoolExecutor(1) as other:
         working = other.submit(work)
         try:
-            for _ in range(200):
-                find_leftovers(0)
+            found = {one.name for _ in range(200) for one in find_leftovers(0)}
         finally:
             over.set()
         working.result()
+    assert found
+    assert all(name.startswith((str(temporary), str(home))) for name in found)
 
 
 def test_what_has_gone_since_it_was_found_needs_no_removal(tracking_root: Path, temporary: Path, dead: int) -> None:

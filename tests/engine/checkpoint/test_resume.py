@@ -32,9 +32,15 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return write_dataset(tmp_path_factory.mktemp("data"), rows=3_000)
 
 
+def job(
+    dataset: Dataset, rates: Hyperparameters = RATES, execution: Execution = EXECUTION, schedule: Schedule = SCHEDULE
+) -> TrainingJob:
+    return TrainingJob(dataset, SPEC, rates, execution, schedule)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(dataset: Dataset) -> TrainResult:
-    return train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE))
+    return train(job(dataset))
 
 
 def assert_same(one: TrainResult, other: TrainResult) -> None:
@@ -51,7 +57,7 @@ def test_interrupted_every_few_steps_the_result_is_bitwise_the_same(
     dataset: Dataset, tmp_path: Path, optimizer: str
 ) -> None:
     rates = Hyperparameters(dense_optimizer=optimizer, dense_learning_rate=0.01, weight_decay=1e-4)  # type: ignore[arg-type]
-    expected = train(TrainingJob(dataset, SPEC, rates, EXECUTION, SCHEDULE))
+    expected = train(job(dataset, rates))
     stops = iter([1, 20, 33, 34, 60, 99])
     stop = next(stops)
 
@@ -61,31 +67,23 @@ def test_interrupted_every_few_steps_the_result_is_bitwise_the_same(
 
     while stop:
         with pytest.raises(KeyboardInterrupt):
-            train(
-                TrainingJob(dataset, SPEC, rates, EXECUTION, SCHEDULE),
-                Hooks(on_step=interrupt),
-                Checkpointing(tmp_path),
-            )
+            train(job(dataset, rates), Hooks(on_step=interrupt), Checkpointing(tmp_path))
         assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] == stop
         stop = next(stops, 0)
-    assert_same(
-        train(TrainingJob(dataset, SPEC, rates, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path)), expected
-    )
+    assert_same(train(job(dataset, rates), checkpointing=Checkpointing(tmp_path)), expected)
 
 
 def test_interrupted_with_two_threads_and_bfloat16_the_result_is_the_same(dataset: Dataset, tmp_path: Path) -> None:
     execution = Execution(threads=2, batch_size=512, precision="bf16")
-    expected = train(TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE))
+    expected = train(job(dataset, execution=execution))
 
     def interrupt(step: int, _: int) -> None:
         if step == 7:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE), Hooks(on_step=interrupt), Checkpointing(tmp_path))
-    assert_same(
-        train(TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE), checkpointing=Checkpointing(tmp_path)), expected
-    )
+        train(job(dataset, execution=execution), Hooks(on_step=interrupt), Checkpointing(tmp_path))
+    assert_same(train(job(dataset, execution=execution), checkpointing=Checkpointing(tmp_path)), expected)
 
 
 def test_interrupted_at_an_epochs_end_the_result_is_the_same(
@@ -96,13 +94,8 @@ def test_interrupted_at_an_epochs_end_the_result_is_the_same(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(
-            TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), Hooks(on_epoch=interrupt), Checkpointing(tmp_path)
-        )
-    assert_same(
-        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path)),
-        undisturbed,
-    )
+        train(job(dataset), Hooks(on_epoch=interrupt), Checkpointing(tmp_path))
+    assert_same(train(job(dataset), checkpointing=Checkpointing(tmp_path)), undisturbed)
 
 
 def test_an_exception_within_a_step_keeps_the_former_checkpoint(
@@ -120,33 +113,23 @@ def test_an_exception_within_a_step_keeps_the_former_checkpoint(
 
     monkeypatch.setattr(FusedAdam, "step", interrupted_step)
     with pytest.raises(KeyboardInterrupt):
-        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path, steps=20))
+        train(job(dataset), checkpointing=Checkpointing(tmp_path, steps=20))
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] < 49
-    assert_same(
-        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path)),
-        undisturbed,
-    )
+    assert_same(train(job(dataset), checkpointing=Checkpointing(tmp_path)), undisturbed)
 
 
 def test_a_finished_training_is_not_trained_again(dataset: Dataset, undisturbed: TrainResult, tmp_path: Path) -> None:
-    train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path))
+    train(job(dataset), checkpointing=Checkpointing(tmp_path))
     steps: list[int] = []
-    again = train(
-        TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE),
-        Hooks(on_step=lambda step, _: steps.append(step)),
-        Checkpointing(tmp_path),
-    )
+    again = train(job(dataset), Hooks(on_step=lambda step, _: steps.append(step)), Checkpointing(tmp_path))
     assert steps == []
     assert_same(again, undisturbed)
 
 
 def test_more_epochs_go_on_where_fewer_ended(dataset: Dataset, undisturbed: TrainResult, tmp_path: Path) -> None:
     shorter = Schedule(max_epochs=2, patience=4, seed=3)
-    train(TrainingJob(dataset, SPEC, RATES, EXECUTION, shorter), checkpointing=Checkpointing(tmp_path))
-    assert_same(
-        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path)),
-        undisturbed,
-    )
+    train(job(dataset, schedule=shorter), checkpointing=Checkpointing(tmp_path))
+    assert_same(train(job(dataset), checkpointing=Checkpointing(tmp_path)), undisturbed)
 
 
 CHILD = """
@@ -154,13 +137,13 @@ import sys
 from pathlib import Path
 from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.job import Checkpointing, Hooks, TrainingJob
+from shunter.engine.job import Checkpointing, Hooks
 from shunter.engine.loop.trainer import train
-from tests.engine.checkpoint.test_resume import EXECUTION, RATES, SCHEDULE, SPEC
+from tests.engine.checkpoint.test_resume import job
 data, checkpoint = map(Path, sys.argv[1:3])
 checkpoint_settings = CheckpointSettings(bits=32, rows=sys.argv[3], generations=1)
 print("started", flush=True)
-train(TrainingJob(Dataset.load(data), SPEC, RATES, EXECUTION, SCHEDULE),
+train(job(Dataset.load(data)),
       Hooks(on_step=lambda step, total: print(step, flush=True)),
       Checkpointing(checkpoint, steps=2, checkpoint_settings=checkpoint_settings))
 """
@@ -187,7 +170,7 @@ def test_killed_at_any_moment_the_result_is_bitwise_the_same(
     dataset: Dataset, undisturbed: TrainResult, tmp_path: Path, policy: RowSelection
 ) -> None:
     numbers = random.Random(0)
-    for _ in range(3):
+    for _ in range(2):
         child = start_child(dataset, tmp_path, policy)
         read_steps(child, numbers.randrange(5, 40))
         child.kill()
@@ -195,8 +178,9 @@ def test_killed_at_any_moment_the_result_is_bitwise_the_same(
         assert child.returncode == -signal.SIGKILL
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] > 0
     checkpoint_settings = CheckpointSettings(bits=32, rows=policy)
-    job = TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
-    assert_same(train(job, checkpointing=Checkpointing(tmp_path, checkpoint_settings=checkpoint_settings)), undisturbed)
+    assert_same(
+        train(job(dataset), checkpointing=Checkpointing(tmp_path, checkpoint_settings=checkpoint_settings)), undisturbed
+    )
     assert not list(tmp_path.glob("*.tmp"))
 
 
@@ -210,10 +194,7 @@ def test_ctrl_c_saves_the_current_step_and_ends_the_process(
     assert "KeyboardInterrupt" in errors
     last_step = int(output.split()[-1]) if output.split() else 21
     assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] == last_step
-    assert_same(
-        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path)),
-        undisturbed,
-    )
+    assert_same(train(job(dataset), checkpointing=Checkpointing(tmp_path)), undisturbed)
 
 
 @pytest.fixture
@@ -225,7 +206,7 @@ def interrupted(dataset: Dataset, tmp_path: Path) -> Path:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), Hooks(on_step=interrupt), Checkpointing(tmp_path))
+        train(job(dataset), Hooks(on_step=interrupt), Checkpointing(tmp_path))
     return tmp_path
 
 
@@ -251,7 +232,7 @@ def test_when_the_newest_state_is_damaged_the_one_before_goes_on_and_one_sentenc
     altered(interrupted / "state-000002.safetensors", damage)
     steps: list[int] = []
     hooks = Hooks(on_step=lambda step, _: steps.append(step))
-    again = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), hooks, Checkpointing(interrupted))
+    again = train(job(dataset), hooks, Checkpointing(interrupted))
     assert_same(again, undisturbed)
     assert steps[0] == 34
     (said,) = [record.getMessage() for record in caplog.records if "step 33" in record.getMessage()]
@@ -265,7 +246,7 @@ def test_a_damaged_list_of_files_is_read_from_its_copy(
     altered(interrupted / "checkpoint.json", damage)
     steps: list[int] = []
     hooks = Hooks(on_step=lambda step, _: steps.append(step))
-    again = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), hooks, Checkpointing(interrupted))
+    again = train(job(dataset), hooks, Checkpointing(interrupted))
     assert_same(again, undisturbed)
     assert steps[0] == 51
 
@@ -274,7 +255,7 @@ def test_a_damaged_list_of_files_is_read_from_its_copy(
 def test_a_damaged_file_that_no_state_can_do_without_is_named(dataset: Dataset, interrupted: Path, damage: str) -> None:
     altered(interrupted / "best-33-0.safetensors", damage)
     with pytest.raises(CheckpointError, match=r"best-33-0\.safetensors"):
-        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(interrupted))
+        train(job(dataset), checkpointing=Checkpointing(interrupted))
 
 
 def test_a_checkpoint_of_another_training_is_refused_with_the_difference(dataset: Dataset, interrupted: Path) -> None:
