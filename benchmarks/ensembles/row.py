@@ -202,9 +202,8 @@ def withstood(rates: dict[str, Any], floor: float) -> dict[str, float]:
 def under_errors(directory: Path, trainings: Trainings, *, repeats: int, seed: int) -> dict[str, Any]:
     """Mean AUC and NE on rows of the test part at each rate of flipped bits, by what answers them."""
     from shunter.engine.config import Execution
-    from shunter.extensions.compression.evaluation_sample import EvaluationSample
-    from shunter.extensions.compression.robustness.injection import MemoryErrors
-    from shunter.extensions.compression.robustness.memory import Memory
+    from shunter.extensions.compression.bench import EvaluationSample
+    from shunter.extensions.compression.robustness.memory import Memory, MemoryErrors
     from shunter.extensions.compression.robustness.trial import CANARY_ROWS, measure_under_faults
 
     kept = directory / f"errors-{repeats}.json"

@@ -18,9 +18,9 @@ TRAINING_PASSES = Registry(
 COMPRESSIONS = Registry(
     "compression",
     {
-        "int8": Entry(target=f"{COMPRESSION}.int8_pass:PASS"),
+        "int8": Entry(target=f"{COMPRESSION}.compression_passes:INT8"),
         "product": Entry(target=f"{COMPRESSION}.product_pass:PASS"),
-        "pruning": Entry(target=f"{COMPRESSION}.pruning_pass:PASS"),
+        "pruning": Entry(target=f"{COMPRESSION}.compression_passes:PRUNING"),
         "rewriting": Entry(target=f"{REWRITING}.scoring_pass:PASS", needs="compression"),
     },
     group="shunter.compressions",

@@ -47,7 +47,12 @@ def correct_flips(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     is_odd = (np.bitwise_count(found & 0x7F) & 1) != found >> 7
     said = np.where(is_odd, found & 0x7F, 0)
     words ^= _FLIPS[said]
-    return _tensors(words, stored)
+    corrected, start, whole = {}, 0, words.view(np.uint8)
+    for name in sorted(stored):
+        corrected[name] = torch.empty_like(stored[name], memory_format=torch.contiguous_format)
+        bytes_of(corrected[name])[:] = whole[start : start + corrected[name].nbytes]
+        start += corrected[name].nbytes
+    return corrected
 
 
 def _checks(words: np.ndarray) -> np.ndarray:
@@ -61,22 +66,12 @@ def _checks(words: np.ndarray) -> np.ndarray:
 
 def _words(tensors: Mapping[str, Tensor]) -> np.ndarray:
     """Return the bytes of all tensors in the order of their names, uint64 `[words]`, padded with zeros."""
-    parts = [_bytes(tensors[name]) for name in sorted(tensors)]
+    parts = [bytes_of(tensors[name]) for name in sorted(tensors)]
     size = sum(map(len, parts))
     parts.append(np.zeros(-size % WORD_BYTES, dtype=np.uint8))
     return np.concatenate(parts).view(np.uint64)
 
 
-def _tensors(words: np.ndarray, like: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return tensors with the bytes of `words` and the names, types and shapes of `like`."""
-    found, start, whole = {}, 0, words.view(np.uint8)
-    for name in sorted(like):
-        found[name] = torch.empty_like(like[name], memory_format=torch.contiguous_format)
-        _bytes(found[name])[:] = whole[start : start + found[name].nbytes]
-        start += found[name].nbytes
-    return found
-
-
-def _bytes(tensor: Tensor) -> np.ndarray:
+def bytes_of(tensor: Tensor) -> np.ndarray:
     """Return the bytes of a tensor, uint8 `[bytes]`, as a view if the tensor is contiguous."""
     return tensor.detach().contiguous().view(-1).view(torch.uint8).numpy() if tensor.numel() else np.empty(0, np.uint8)

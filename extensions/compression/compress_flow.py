@@ -5,7 +5,6 @@ from typing import Annotated
 from prefect import flow
 from prefect.runtime import flow_run
 
-from shunter.extensions.compression.compress_request import CompressRequest
 from shunter.extensions.compression.compress_step import (
     Compressed,
     check_scorer,
@@ -15,6 +14,7 @@ from shunter.extensions.compression.compress_step import (
 )
 from shunter.extensions.compression.compressed_versions import data_of_version, version_of_title
 from shunter.extensions.compression.compression_card import COLUMNS, comparison
+from shunter.extensions.compression.compression_requests import CompressRequest
 from shunter.flows.scoring import chosen_model
 from shunter.requests import shown
 from shunter.settings import Settings
@@ -50,9 +50,6 @@ def compress(
             log_compressions(run_id, found)
             winner = found.card.winner
             made = None if winner is None else register_compressed(run_id, found, winner, promote=request.promote)
-    show_result("compress", found.card.sentence, markdown_table(_rows(found)), run_id=run_id)
+    rows = [dict(zip(COLUMNS, row, strict=True)) for row in comparison(found.card.records)]
+    show_result("compress", found.card.sentence, markdown_table(rows), run_id=run_id)
     return found, made
-
-
-def _rows(found: Compressed) -> list[dict[str, str]]:
-    return [dict(zip(COLUMNS, row, strict=True)) for row in comparison(found.card.records)]

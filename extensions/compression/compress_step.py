@@ -2,6 +2,7 @@
 
 import math
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,14 +16,21 @@ from shunter.engine.data.dataset import Dataset, SplitName
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import Metrics
-from shunter.errors import DataError, RequestError
-from shunter.extensions.compression.bench import Bench
-from shunter.extensions.compression.compress_request import TOLERATED_AUC_LOSS, TOLERATED_RMSE_RATIO, CompressRequest
-from shunter.extensions.compression.compressed_versions import COMPRESSION_BY, COMPRESSION_OF, set_challenger_alias
-from shunter.extensions.compression.compression_card import CompressionCard, card_of
+from shunter.engine.passes.record import PassRecord
+from shunter.engine.passes.registry import passes_of
+from shunter.engine.passes.role import Tried
+from shunter.engine.passes.trial import try_pass
+from shunter.errors import DataError, InfeasibleError, RequestError
+from shunter.extensions.compression.bench import Bench, weight_bytes
+from shunter.extensions.compression.compressed_versions import COMPRESSION_BY, COMPRESSION_OF
+from shunter.extensions.compression.compression_card import MILLISECONDS, CompressionCard, card_of
+from shunter.extensions.compression.compression_requests import (
+    TOLERATED_AUC_LOSS,
+    TOLERATED_RMSE_RATIO,
+    CompressRequest,
+)
 from shunter.extensions.compression.fine_tune import FineTuning
 from shunter.extensions.compression.points import search_choices
-from shunter.extensions.compression.rivals import try_rivals
 from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit, members_of
 from shunter.ingestion.encoding.encoded import EncodedBag, EncodedRows
 from shunter.models.altered_layers import is_altered
@@ -33,10 +41,12 @@ from shunter.tasks.events import announce
 from shunter.tracking.convention import data_params, quality_metrics
 from shunter.tracking.passes import log_passes
 from shunter.tracking.registry.card import artifact_link, describe_model, log_texts
+from shunter.tracking.registry.client import open_registry
 from shunter.tracking.registry.models import RegisteredModel, register_model
 from shunter.tracking.registry.ranking_serving import RankingScorer
 from shunter.tracking.registry.serving import Scorer
 from shunter.tracking.runs import open_run
+from shunter.tracking.store import tracking_errors
 
 LEAST_CALIBRATION_ROWS = 256
 CARD_PAGE, CARD_MARKDOWN = "model_card/model_card.html", "model_card/model_card.md"  # as for training runs
@@ -234,7 +244,8 @@ def register_compressed(run_id: str, found: Compressed, winner: str, *, promote:
             not_promoted=waits,
         )
     if waits is not None:
-        set_challenger_alias(registered)
+        with tracking_errors():
+            open_registry().set_alias(name, "challenger", registered.version)
     title, sections = card_of(card)
     describe_model(registered, f"[The card]({artifact_link(run_id, CARD_PAGE)})\n\n{to_markdown(title, sections)}")
     announce("promoted" if waits is None else "not-promoted", name, registered.version, waits or card.sentence)
@@ -244,3 +255,68 @@ def register_compressed(run_id: str, found: Compressed, winner: str, *, promote:
 def _figures(found: Compressed) -> dict[str, float]:
     metrics = {**quality_metrics(found.validation), **quality_metrics(found.card.test[1], "test")}
     return {name: float(value) for name, value in metrics.items()}
+
+
+@dataclass(frozen=True)
+class Rivals:
+    """Results of all compression methods on one model.
+
+    Attributes:
+        subject: Model of the fastest compression within the limits; the original model if no compression is faster.
+        winner: Name of the fastest compression; None if the model is not compressed.
+        records: Records of all compressions.
+    """
+
+    subject: CompressionSubject
+    winner: str | None
+    records: tuple[PassRecord, ...]
+
+
+def try_rivals(subject: CompressionSubject, title: str) -> Rivals:
+    """Try every compression method separately on the same model, and return the fastest within the limits.
+
+    Args:
+        subject: Model to compress, with the limits.
+        title: Display name of the model.
+
+    Raises:
+        InfeasibleError: No compression keeps the quality within the size limit; the message names the nearest one.
+    """
+    best, winner, least = subject, None, 1.0
+    records: list[PassRecord] = []
+    for one in passes_of("compression"):
+        made, record = try_pass(one, Tried(subject, title))
+        records.append(record)
+        times = (one for one in record.figures if one.name == MILLISECONDS and one.before)
+        share = next((one.after / one.before for one in times), 1.0)
+        if record.is_kept and (winner is None or share < least):
+            best, winner, least = made, one.name, share
+    if winner is None:
+        _check_possible(subject, records)
+    return Rivals(best, winner, tuple(records))
+
+
+def _check_possible(subject: CompressionSubject, records: Sequence[PassRecord]) -> None:
+    """Raise if neither the original model nor any compressed one keeps the limits."""
+    limits, limit = subject.limits, subject.limits.quality
+    found = {record.name: {one.name: one.after for one in record.figures} for record in records if record.figures}
+    keeping = {name: figures for name, figures in found.items() if limit.is_kept(figures[limit.metric])}
+    if found and not keeping:
+        nearest = min(found, key=lambda name: limit.loss(found[name][limit.metric]))
+        raise InfeasibleError(_told(nearest, found, limit, f"No compression keeps {limit.label} {limit.bound:.4f}"))
+    if limits.max_bytes is not None and (size := weight_bytes(subject.model)) > limits.max_bytes:
+        what = f"No compression that keeps the {limit.label} fits {limits.max_bytes:,} bytes"
+        if keeping:
+            nearest = min(keeping, key=lambda name: keeping[name]["weight_bytes"])
+            raise InfeasibleError(_told(nearest, keeping, limit, what))
+        raise InfeasibleError(
+            f"{what}: the model has {size:,} and cannot be compressed ({records[0].reason}); raise --max-bytes."
+        )
+
+
+def _told(nearest: str, found: dict[str, dict[str, float]], limit: QualityLimit, what: str) -> str:
+    figures, option = found[nearest], "lower --min-auc" if limit.metric == "auc" else "raise --max-rmse"
+    return (
+        f"{what}: the nearest is {nearest} with {limit.label} {figures[limit.metric]:.4f} and "
+        f"{figures['weight_bytes']:,.0f} bytes, so nothing was registered; {option} or raise --max-bytes."
+    )

@@ -1,16 +1,13 @@
-"""Registry access for compressed versions: training data of the original version, and alias of the new version."""
+"""Tags of compressed versions in the registry, and the training data of a version."""
 
 import re
 from pathlib import Path
 
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import DataError, RequestError
-from shunter.tracking.registry.client import open_registry
-from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.registry.versions import Version, version_by_number
 from shunter.tracking.store import open_store, tracking_errors
 
-CHALLENGER = "challenger"  # alias of a candidate for the champion
 COMPRESSION_OF = "compression.of"  # tag of a compressed version: the original version
 COMPRESSION_BY = "compression.by"  # tag of a compressed version: the compression
 _NUMBERED = re.compile(r"(?P<name>[^/:@]+)/(?P<version>\d+)")
@@ -50,26 +47,13 @@ def data_of_version(version: Version, cache: Path) -> Dataset:
     with tracking_errors():
         params = open_store().mlflow.get_run(version.run_id).data.params
     fingerprint = params.get("data.fingerprint", "")
+    if not fingerprint:
+        raise DataError(f"The run of {title} does not record its training data: compress another version.")
     try:
-        return Dataset.load(cache / fingerprint[:16]) if fingerprint else _none(title)
+        return Dataset.load(cache / fingerprint[:16])
     except (FileNotFoundError, NotADirectoryError):
         name = params.get("data.name", "it")
         raise DataError(
             f"The training data of {title} ({name}, {fingerprint[:16]}) is no longer in the cache: train "
             "on it again, and compress the new version."
         ) from None
-
-
-def set_challenger_alias(model: RegisteredModel) -> None:
-    """Set the alias `challenger` on a version.
-
-    Raises:
-        TrackingError: The store fails.
-    """
-    registry = open_registry()
-    with tracking_errors():
-        registry.set_alias(model.name, CHALLENGER, model.version)
-
-
-def _none(title: str) -> Dataset:
-    raise DataError(f"The run of {title} does not record its training data: compress another version.")

@@ -8,7 +8,6 @@ same numbers bit for bit.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -99,23 +98,6 @@ class PackedTable:
         return QuantisedRows(*(tensor[places] for tensor in vars(self._stored).values()))
 
 
-@dataclass(frozen=True)
-class _Step:
-    """Change of a table to a form that takes more memory.
-
-    Attributes:
-        table: Number of the table.
-        form: New form.
-        more_bytes: Additional memory in bytes.
-        gain: Lookups per sample that are made faster, for each additional byte.
-    """
-
-    table: int
-    form: int
-    more_bytes: int
-    gain: float
-
-
 def choose_forms(tables: Sequence[PackedTable], table_of: Sequence[int], memory_bytes: int) -> None:
     """Unpack tables within the memory limit, first those that speed up lookups most per byte.
 
@@ -130,15 +112,16 @@ def choose_forms(tables: Sequence[PackedTable], table_of: Sequence[int], memory_
     bags = np.bincount(table_of, minlength=len(tables))
     left = memory_bytes - sum(table.bytes_as(PACKED) for table in tables)
     for form in (RESTORED, WHOLE):
-        steps = [
-            _Step(number, form, more := table.bytes_as(form) - table.bytes_as(table.form), bags[number] / max(more, 1))
+        more_bytes = {
+            number: table.bytes_as(form) - table.bytes_as(table.form)
             for number, table in enumerate(tables)
             if table.form == form - 1 and (form == RESTORED or table.is_pruned)
-        ]
-        for step in sorted(steps, key=lambda step: -step.gain):
-            if step.more_bytes <= left:
-                tables[step.table].hold_as(step.form)
-                left -= step.more_bytes
+        }
+        # Lookups per sample that are made faster, for each additional byte, decide the order.
+        for number, more in sorted(more_bytes.items(), key=lambda step: -bags[step[0]] / max(step[1], 1)):
+            if more <= left:
+                tables[number].hold_as(form)
+                left -= more
 
 
 class PackedEmbeddings(EmbeddingTables):

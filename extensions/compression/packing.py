@@ -143,9 +143,16 @@ def stored_bytes(tensors: Mapping[str, Tensor]) -> int:
     return sum(tensor.nbytes + 2 * len(name) + HEADER_BYTES for name, tensor in tensors.items())
 
 
-def hidden_units(layers: nn.Module) -> Iterator[tuple[str, str]]:
-    """Yield the paths of each pair of consecutive linear layers in which only the second reads the first's output."""
-    between = (nn.ReLU, nn.BatchNorm1d, nn.Dropout, StructuredDropout, nn.Identity)
+def hidden_units(
+    layers: nn.Module, also_between: tuple[type[nn.Module], ...] = (nn.BatchNorm1d, nn.Identity)
+) -> Iterator[tuple[str, str]]:
+    """Yield the paths of each pair of consecutive linear layers in which only the second reads the first's output.
+
+    Args:
+        layers: Layers of a model.
+        also_between: Kinds of modules that may stand between the two, besides ReLU and dropout.
+    """
+    between = (nn.ReLU, nn.Dropout, StructuredDropout, *also_between)
     for path, module in layers.named_modules():
         if not isinstance(module, nn.Sequential):
             continue
@@ -184,7 +191,8 @@ def _pack_table(table: Tensor, rows: Tensor, bits: int, used: np.ndarray) -> dic
         weights = torch.from_numpy(used.astype(np.float32))[is_left_out] + 1e-3
         rest = (weights @ table[is_left_out]) / weights.sum()
         values = torch.cat([values, rest.unsqueeze(0)])
-    return {**_quantised(values, bits), **_named("rows", rows)}
+    is_first = bool((rows == torch.arange(len(rows))).all())  # the loader assumes the rows 0, 1, 2 and so on
+    return _quantised(values, bits) | ({} if is_first else {"rows": rows.int()})
 
 
 def _pack_layers(layers: nn.Module, form: Form) -> dict[str, Tensor]:
@@ -218,11 +226,6 @@ def _pack_layers(layers: nn.Module, form: Form) -> dict[str, Tensor]:
 def _quantised(values: Tensor, bits: int) -> dict[str, Tensor]:
     found = quantise_rows(values.float(), bits)
     return {f"codes{bits}": found.codes, "scale": found.scale, "bias": found.bias}
-
-
-def _named(name: str, kept: Tensor) -> dict[str, Tensor]:
-    """Return `{name: kept}`, the indices of the kept rows or columns; empty if they are 0, 1, 2 and so on."""
-    return {} if bool((kept == torch.arange(len(kept))).all()) else {name: kept.int()}
 
 
 def _restored(parts: Mapping[str, Tensor], shape: Sequence[int], *, has_rest: bool) -> Tensor:

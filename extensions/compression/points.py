@@ -47,6 +47,13 @@ def search_choices(
     alike = [dict.fromkeys(choices, value) for value in dict.fromkeys(one for of in choices.values() for one in of)]
     first = [point for point in alike if all(value in choices[name] for name, value in point.items())]
     found: dict[tuple[str, ...], tuple[Point, Costs]] = {}
+
+    def costs_of(point: Point) -> Costs:
+        key = tuple(point.values())
+        if key not in found:
+            found[key] = point, costs(point)
+        return found[key][1]
+
     verbosity = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     try:
@@ -57,7 +64,7 @@ def search_choices(
             point = first[number] if number < len(first) else None
             if study is None:
                 point = point or {name: values[0] for name, values in choices.items()}
-                width = len(costs_of(point, costs, found))
+                width = len(costs_of(point))
                 study = optuna.create_study(
                     directions=[optuna.study.StudyDirection.MINIMIZE] * width, sampler=tpe_sampler(seed, trials)
                 )
@@ -65,15 +72,7 @@ def search_choices(
                 study.enqueue_trial(point)
             trial = study.ask()
             drawn = {name: trial.suggest_categorical(name, tuple(values)) for name, values in choices.items()}
-            study.tell(trial, costs_of(drawn, costs, found))
+            study.tell(trial, costs_of(drawn))
     finally:
         optuna.logging.set_verbosity(verbosity)
     return list(found.values())
-
-
-def costs_of(point: Point, costs: Callable[[Point], Costs], found: dict[tuple[str, ...], tuple[Point, Costs]]) -> Costs:
-    """Return the costs of a point from `found`; compute and add them to `found` if missing."""
-    key = tuple(point.values())
-    if key not in found:
-        found[key] = point, costs(point)
-    return found[key][1]

@@ -9,7 +9,7 @@ order, and the score of a row depends on that row alone. Each distance is multip
 the prototype's index is added. The minimum then gives the index: one matrix product and one minimum.
 """
 
-from typing import Any, Self
+from typing import Self
 
 import torch
 from torch import Tensor, nn
@@ -64,8 +64,6 @@ class ProductLinear(CompressedLinear):
         self.register_buffer("prototypes", torch.zeros(self.parts, prototypes, length, dtype=torch.int8))
         width = (outputs * bits + 7) // 8 + (8 if bits == 8 else 4)
         self.register_buffer("table", torch.zeros(self.parts * prototypes, width, dtype=torch.uint8))
-        self._prepared: tuple[Tensor, Tensor, Tensor] | None = None
-        self.register_load_state_dict_post_hook(_forget_prepared)
 
     @classmethod
     def empty(cls, linear: nn.Linear, **options: int) -> Self:
@@ -94,8 +92,12 @@ class ProductLinear(CompressedLinear):
         """
         self.scale.copy_(scale)
         self.prototypes.copy_(prototypes)
-        pack = torch.ops.quantized.embedding_bag_byte_prepack if self.bits == 8 else _pack_4_bits
-        self.table.copy_(pack(table.reshape(self.parts * self.count, self.outputs).float().contiguous()))
+        entries = table.reshape(self.parts * self.count, self.outputs).float().contiguous()
+        if self.bits == 8:
+            self.table.copy_(torch.ops.quantized.embedding_bag_byte_prepack(entries))
+        else:  # a zero column makes the number of outputs even
+            entries = nn.functional.pad(entries, (0, self.outputs % 2))
+            self.table.copy_(torch.ops.quantized.embedding_bag_4bit_prepack(entries))
         self._prepared = None
         return self
 
@@ -123,29 +125,16 @@ class ProductLinear(CompressedLinear):
         """Return the sum of the table rows with these numbers, int32 `[rows, parts]`, as float32 `[rows, outputs]`."""
         if not len(numbers):
             return self.scale.new_zeros(0, self.outputs)
-        if self.table.device.type != "cpu":
-            return nn.functional.embedding_bag(numbers, self._unpacked(), mode="sum")
+        kernels, kind = torch.ops.quantized, "byte" if self.bits == 8 else "4bit"
+        if self.table.device.type != "cpu":  # without the kernel for few bits
+            unpacked = getattr(kernels, f"embedding_bag_{kind}_unpack")(self.table.cpu())[:, : self.outputs]
+            return nn.functional.embedding_bag(numbers, unpacked.to(self.table.device), mode="sum")
         ends = torch.arange(0, numbers.numel() + 1, numbers.shape[1], dtype=torch.int32)
-        look_up = (
-            torch.ops.quantized.embedding_bag_byte_rowwise_offsets
-            if self.bits == 8
-            else torch.ops.quantized.embedding_bag_4bit_rowwise_offsets
-        )
-        found = look_up(self.table, numbers.flatten(), ends, False, 0, False, None, None, True)
-        return found[:, : self.outputs]
-
-    def _unpacked(self) -> Tensor:
-        """Return the table in float32, for devices without the kernel for few bits."""
-        host = self.table.cpu()
-        unpack = (
-            torch.ops.quantized.embedding_bag_byte_unpack
-            if self.bits == 8
-            else torch.ops.quantized.embedding_bag_4bit_unpack
-        )
-        return unpack(host)[:, : self.outputs].to(self.table.device)
+        look_up = getattr(kernels, f"embedding_bag_{kind}_rowwise_offsets")
+        return look_up(self.table, numbers.flatten(), ends, False, 0, False, None, None, True)[:, : self.outputs]
 
     def _prepare(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Return, cached: factors and offsets that give the distances from inputs, and each part's first table row."""
+        """Return factors and offsets that give the distances from inputs, and each part's first table row; cached."""
         if self._prepared is None:
             exact = self.prototypes.float()
             number = torch.arange(self.count, device=exact.device)
@@ -153,16 +142,3 @@ class ProductLinear(CompressedLinear):
             first = torch.arange(self.parts, dtype=torch.int32, device=exact.device).unsqueeze(1) * self.count
             self._prepared = ((-2 * self.count) * exact).contiguous(), offsets, first
         return self._prepared
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_prepared": None}
-
-
-def _pack_4_bits(table: Tensor) -> Tensor:
-    """Return a float table `[rows, outputs]` quantised to 4 bits; a zero column makes the number of outputs even."""
-    return torch.ops.quantized.embedding_bag_4bit_prepack(nn.functional.pad(table, (0, table.shape[1] % 2)))
-
-
-def _forget_prepared(module: nn.Module, _: Any) -> None:
-    assert isinstance(module, ProductLinear)
-    module._prepared = None  # pyright: ignore[reportPrivateUsage]

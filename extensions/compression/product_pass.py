@@ -2,22 +2,19 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
 from torch import nn
 
 from shunter.errors import InfeasibleError
-from shunter.extensions.compression.compressed_linear import CompressedLinear
-from shunter.extensions.compression.fine_tune import divergence
-from shunter.extensions.compression.fitting import Candidate, fastest_within_limits
-from shunter.extensions.compression.int8 import Int8Linear
+from shunter.extensions.compression.compressed_linear import CompressedLinear, Int8Linear
+from shunter.extensions.compression.compression_passes import Candidate, SmallerModel, fastest_within_limits
+from shunter.extensions.compression.fine_tune import LearnedProduct, divergence, learned_products
 from shunter.extensions.compression.layer_forms import replaced
-from shunter.extensions.compression.points import Costs, Point
+from shunter.extensions.compression.points import Point
 from shunter.extensions.compression.product import ProductLinear
-from shunter.extensions.compression.product_learning import LearnedProduct, learned_products
-from shunter.extensions.compression.smaller import SmallerModel
 from shunter.extensions.compression.subject import (
     CompressionSubject,
     Place,
@@ -54,24 +51,16 @@ class ProductLayers(SmallerModel):
         points = layers.worth_trying()
         counted = 2 if subject.limits.max_bytes is None else 3
         found = subject.search(points, lambda point: layers.costs(point)[:counted], TRIALS)
-        return fastest_within_limits(subject, [layers.candidate(point) for point in _front(found)])
-
-
-def _front(found: Sequence[tuple[Point, Costs]]) -> list[Point]:
-    """Return at most `MOST_CANDIDATES` Pareto-optimal points with lookup tables, the fastest first."""
-    known = [(point, costs) for point, costs in found if any(value in FORMS for value in point.values())]
-    marked = on_front(np.array([costs for _, costs in known]))
-    best = sorted((one for one, is_best in zip(known, marked, strict=True) if is_best), key=lambda one: one[1][1])
-    chosen = np.unique(np.linspace(0, len(best) - 1, MOST_CANDIDATES).round().astype(int))
-    return [best[number][0] for number in chosen]
+        # At most `MOST_CANDIDATES` Pareto-optimal points with lookup tables, the fastest first.
+        known = [(point, costs) for point, costs in found if any(value in FORMS for value in point.values())]
+        marked = on_front(np.array([costs for _, costs in known]))
+        best = sorted((one for one, is_best in zip(known, marked, strict=True) if is_best), key=lambda one: one[1][1])
+        chosen = np.unique(np.linspace(0, len(best) - 1, MOST_CANDIDATES).round().astype(int))
+        return fastest_within_limits(subject, [layers.candidate(best[number][0]) for number in chosen])
 
 
 class _Layers:
-    """Hidden layers of a model, with the measured time of each layer unchanged, in 8 bits and as lookup table.
-
-    Args:
-        subject: Model to compress.
-    """
+    """Hidden layers of a model, with the measured time of each layer unchanged, in 8 bits and as lookup table."""
 
     def __init__(self, subject: CompressionSubject) -> None:
         self.subject = subject
@@ -81,12 +70,13 @@ class _Layers:
         self.positive = {
             (number, path) for number, member in enumerate(self.members) for path in after_relu(member.layers)
         }
-        rows = slice(0, SCORED_ROWS)
         with torch.no_grad():
             inputs = [member.layer_inputs(*subject.calibration.inputs) for member in self.members]
-        self.inputs = [tuple(one[rows] for one in of) for of in inputs]
+        self.inputs = [tuple(one[:SCORED_ROWS] for one in of) for of in inputs]
         self.seconds: dict[tuple[Place, str], float] = {}
-        self.known: dict[tuple[Place, str], LearnedProduct] = {}
+        self.learned = lru_cache(maxsize=None)(
+            lambda place, name: LearnedProduct(self.linears[place], self.seen[place], FORMS[name])
+        )
 
     def worth_trying(self) -> dict[str, list[str]]:
         """Return the forms to search by layer: those faster than the original, or all if the model's size is limited.
@@ -100,7 +90,8 @@ class _Layers:
         points: dict[str, list[str]] = {}
         for place, linear in self.linears.items():
             fitting = [name for name in enough if FORMS[name]["length"] <= linear.in_features]
-            forms = {INT8: self._int8(place), **{name: ProductLinear.empty(linear, **FORMS[name]) for name in fitting}}
+            int8 = Int8Linear.of(linear, is_signed=place not in self.positive)
+            forms = {INT8: int8, **{name: ProductLinear.empty(linear, **FORMS[name]) for name in fitting}}
             seen = self.seen[place][:SCORED_ROWS]
             works = [lambda one=one, seen=seen: one(seen) for one in (linear, *forms.values())]
             own, *others = self.subject.bench.seconds(works)
@@ -143,17 +134,9 @@ class _Layers:
             layers = copy.deepcopy(member.layers)
             for place in self.linears:
                 if place[0] == number and point[_named(place)] in FORMS:
-                    layers.set_submodule(place[1], copy.deepcopy(self._learned(place, point[_named(place)])))
+                    layers.set_submodule(place[1], copy.deepcopy(self.learned(place, point[_named(place)])))
             made.append(layers)
         return made
-
-    def _learned(self, place: Place, name: str) -> LearnedProduct:
-        if (place, name) not in self.known:
-            self.known[place, name] = LearnedProduct(self.linears[place], self.seen[place], FORMS[name])
-        return self.known[place, name]
-
-    def _int8(self, place: Place) -> Int8Linear:
-        return Int8Linear.of(self.linears[place], is_signed=place not in self.positive)
 
     def _int8_places(self, point: Point, number: int) -> Mapping[str, bool]:
         """Return the paths of a member's layers that become 8-bit, each with True if its inputs are signed."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
 from typing import Literal
 
 import torch
@@ -19,7 +19,6 @@ from shunter.extensions.compression.points import FormSearch, every_point
 from shunter.models.ensemble import Ensemble
 from shunter.models.output_layer import OutputLayer
 from shunter.models.registry import Model
-from shunter.models.structured_dropout import StructuredDropout
 
 LEAST_WIDTH = 32  # on both sides of a layer, for a compressed form
 
@@ -136,31 +135,13 @@ def inputs_of_layers(model: Model | Ensemble, batch: Batch) -> dict[Place, Tenso
     places = hidden_linears(model)
     seen: dict[Place, Tensor] = {}
 
-    def watch(place: Place) -> torch.utils.hooks.RemovableHandle:
-        def keep(_: nn.Module, given: tuple[Tensor, ...]) -> None:
-            seen[place] = given[0].detach().float().reshape(-1, given[0].shape[-1])
+    def keep(place: Place, _: nn.Module, given: tuple[Tensor, ...]) -> None:
+        seen[place] = given[0].detach().float().reshape(-1, given[0].shape[-1])
 
-        return places[place].register_forward_pre_hook(keep)
-
-    handles = [watch(place) for place in places]
+    handles = [linear.register_forward_pre_hook(partial(keep, place)) for place, linear in places.items()]
     try:
         model(*batch.inputs)
     finally:
         for handle in handles:
             handle.remove()
     return seen
-
-
-def prunable_pairs(layers: nn.Module) -> list[tuple[str, str]]:
-    """Return the paths of pairs of linear layers with removable units: only ReLU and dropout between them."""
-    found: list[tuple[str, str]] = []
-    between = (nn.ReLU, nn.Dropout, StructuredDropout)
-    for path, module in layers.named_modules():
-        if not isinstance(module, nn.Sequential):
-            continue
-        chain = [(name, child) for name, child in module.named_children() if not isinstance(child, between)]
-        for (first, one), (second, other) in pairwise(chain):
-            if isinstance(one, nn.Linear) and isinstance(other, nn.Linear):
-                start = f"{path}." if path else ""
-                found.append((f"{start}{first}", f"{start}{second}"))
-    return found

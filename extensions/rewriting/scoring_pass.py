@@ -4,8 +4,8 @@ from torch import nn
 
 from shunter.engine.loop.step import applied
 from shunter.errors import InfeasibleError
+from shunter.extensions.compression.compression_passes import SmallerModel
 from shunter.extensions.compression.layer_forms import is_compressed
-from shunter.extensions.compression.smaller import SmallerModel
 from shunter.extensions.compression.subject import CompressionSubject, members_of, with_members
 from shunter.extensions.rewriting.choice import choose_steps
 from shunter.extensions.rewriting.scheme import is_rewritten

@@ -91,12 +91,12 @@ COMMANDS = Registry(
             accepts_models=True,
         ),
         "compress": command_entry(
-            "shunter.extensions.compression.compress_command:compress",
+            "shunter.extensions.compression.compression_commands:compress",
             "Make a registered model smaller and faster.",
             accepts_models=True,
         ),
         "robustness": command_entry(
-            "shunter.extensions.compression.robustness.robustness_command:robustness",
+            "shunter.extensions.compression.compression_commands:robustness",
             "Measure quality under simulated memory bit flips.",
             accepts_models=True,
         ),

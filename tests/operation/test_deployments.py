@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import DeploymentSchedule
 from prefect.flows import load_flow_from_entrypoint
 from prefect.utilities.callables import parameter_schema
 
-from shunter.extensions.compression.compress_request import CompressRequest
+from shunter.extensions.compression.compression_requests import CompressRequest
 from shunter.extensions.distributed.plan_request import PlanRequest
 from shunter.extensions.fleet.learning_requests import FleetLearnRequest
 from shunter.extensions.fleet.requests import FleetRequest, FleetRunRequest

@@ -29,7 +29,7 @@ from shunter.engine.loop.trainer import train
 from shunter.engine.passes.registry import passes_of
 from shunter.engine.passes.role import Pass
 from shunter.extensions.compression.bench import Bench
-from shunter.extensions.compression.compress_request import TOLERATED_AUC_LOSS, CompressRequest
+from shunter.extensions.compression.compression_requests import TOLERATED_AUC_LOSS, CompressRequest
 from shunter.extensions.compression.fine_tune import FineTuning
 from shunter.extensions.compression.points import search_choices
 from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit

@@ -1,5 +1,9 @@
 """Trained model as stored in memory: fault injection, correction of bit flips, and exclusion of damaged members.
 
+Faults are flipped or stuck bits, or lost rows. They are drawn with a seed and reverted bit by bit afterwards. Each bit
+is faulty independently with the same probability, a common model of undervolted or rarely refreshed memory (Koppula et
+al., "EDEN", MICRO 2019, error model 0). All bits of lost rows are zero.
+
 Three mechanisms detect damage without labels. Check bits, if stored with the weights, correct bit flips
 (`shunter.extensions.compression.check_bits`). Numbers outside of their tensor's original range, or NaN, are replaced by
 zero or the number of the range nearest to zero (the correction of implausible values of EDEN; Koppula et al., MICRO
@@ -12,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -19,29 +24,104 @@ from torch import Tensor
 
 from shunter.engine.checkpoint.checked_files import opened, read_json
 from shunter.engine.checkpoint.storage import MEMBERS, is_packed, load_model, tensors_of
-from shunter.extensions.compression.check_bits import CHECKS, correct_flips
+from shunter.extensions.compression.check_bits import CHECKS, bytes_of, correct_flips
 from shunter.extensions.compression.packing import MARK, TABLES, unpack
-from shunter.extensions.compression.robustness.injection import MemoryErrors, injected
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 
 MOST_ENUMERATED = 10  # with more members, only subsets without one member are tried
 ADDRESSES = ("rows", "columns")  # parts of a packed matrix that hold the positions of its numbers
+ErrorKind = Literal["flip", "stuck0", "stuck1", "rows"]
+WORDS: dict[ErrorKind, str] = {
+    "flip": "bits that flip",
+    "stuck0": "bits that are stuck at 0",
+    "stuck1": "bits that are stuck at 1",
+    "rows": "rows of tables that are lost",
+}
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """Stored form of one member.
+@dataclass(frozen=True, kw_only=True)
+class MemoryErrors:
+    """Kind and rate of faults.
 
     Attributes:
-        model: Model that scores with the loaded weights.
-        tensors: Stored tensors by name.
-        ranges: Smallest and largest stored number of each floating-point tensor.
+        kind: Fault type of a bit, or of a row.
+        rate: Fault probability of each bit or row, independent of the others.
     """
 
-    model: Model
-    tensors: Mapping[str, Tensor]
-    ranges: Mapping[str, tuple[float, float]]
+    rate: float
+    kind: ErrorKind = "flip"
+
+
+@contextmanager
+def injected(
+    tensors: Sequence[Tensor], rows: Sequence[Sequence[Tensor]], errors: MemoryErrors, seed: int
+) -> Iterator[int]:
+    """Damage tensors in place within a block; afterwards they are restored bit by bit.
+
+    Args:
+        tensors: All tensors in the memory, on the CPU and contiguous.
+        rows: For each table the tensors whose entries along the first axis belong to its rows; a subset of `tensors`.
+        errors: Kind and rate of faults.
+        seed: Seed of the faults; equal tensors get equal faults.
+
+    Yields:
+        Number of bits, or rows, with faults, including bits that are stuck at their correct value.
+    """
+    random = np.random.default_rng(seed)
+    if errors.kind == "rows":
+        drawn = [(table, _positions(random, len(table[0]), errors.rate)) for table in rows]
+        places = [(bytes_of(part).reshape(len(part), -1), at) for table, at in drawn for part in table]
+        former = [stored[at].copy() for stored, at in places]
+        count = sum(len(at) for _, at in drawn)
+        for stored, at in places:
+            stored[at] = 0
+    else:
+        found = [(bytes_of(one), _positions(random, 8 * one.nbytes, errors.rate)) for one in tensors]
+        places = [(stored, np.unique(bits // 8)) for stored, bits in found]
+        former = [stored[at].copy() for stored, at in places]
+        count = sum(len(bits) for _, bits in found)
+        for stored, bits in found:
+            _flip(stored, bits, errors.kind)
+    try:
+        yield count
+    finally:
+        for (stored, at), before in zip(places, former, strict=True):
+            stored[at] = before
+
+
+def _positions(random: np.random.Generator, count: int, rate: float) -> np.ndarray:
+    """Return the ascending numbers below `count` that are drawn, each independently with probability `rate`."""
+    taken = int(random.binomial(count, rate))
+    if taken > count // 16:  # so many that single draws would repeat often
+        return np.sort(random.choice(count, taken, replace=False))
+    found = np.unique(random.integers(0, count, taken)) if taken else np.empty(0, dtype=np.int64)
+    while len(found) < taken:
+        found = np.unique(np.append(found, random.integers(0, count, taken - len(found))))
+    return found
+
+
+def _flip(stored: np.ndarray, bits: np.ndarray, kind: ErrorKind) -> None:
+    at, masks = bits // 8, np.left_shift(1, bits % 8).astype(np.uint8)
+    if kind == "flip":
+        np.bitwise_xor.at(stored, at, masks)
+    elif kind == "stuck1":
+        np.bitwise_or.at(stored, at, masks)
+    else:
+        np.bitwise_and.at(stored, at, ~masks)
+
+
+class _Stored:
+    """Stored form of one member, with a copy of its tensors and the range of each floating-point tensor."""
+
+    def __init__(self, model: Model, tensors: Mapping[str, Tensor]) -> None:
+        self.model = model
+        self.tensors = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
+        self.ranges = {
+            name: (float(tensor.min()), float(tensor.max()))
+            for name, tensor in self.tensors.items()
+            if tensor.is_floating_point() and tensor.numel()
+        }
 
     @property
     def tables(self) -> list[list[Tensor]]:
@@ -64,21 +144,17 @@ class _Stored:
         self.model.load_state_dict(unpack(self.model, tensors) if is_packed(tensors) else tensors)
 
     def _read(self, name: str, tensor: Tensor, *, is_guarded: bool) -> Tensor:
-        part = name.rpartition(MARK)[2] if MARK in name else ""
-        if part in ADDRESSES:  # positions out of range wrap around
-            return tensor.remainder(self._size(name, part))
+        of, _, part = name.rpartition(MARK)
+        if of and part in ADDRESSES:  # positions out of range wrap around
+            if of.startswith(TABLES):
+                return tensor.remainder(len(self.model.embeddings.tables[int(of.rpartition(MARK)[2])]))
+            shape = self.model.state_dict()[of].shape
+            return tensor.remainder(shape[-1] if part == "columns" else int(np.prod(shape[:-1])))
         if not is_guarded or name not in self.ranges:
             return tensor
         low, high = self.ranges[name]
         is_plausible = (tensor >= low) & (tensor <= high)  # false for NaN
         return torch.where(is_plausible, tensor, torch.tensor(min(max(0.0, low), high), dtype=tensor.dtype))
-
-    def _size(self, name: str, part: str) -> int:
-        of = name.rpartition(MARK)[0]
-        if of.startswith(TABLES):
-            return len(self.model.embeddings.tables[int(of.rpartition(MARK)[2])])
-        shape = self.model.state_dict()[of].shape
-        return shape[-1] if part == "columns" else int(np.prod(shape[:-1]))
 
 
 class Memory:
@@ -92,7 +168,7 @@ class Memory:
     def __init__(self, model: Model | Ensemble, tensors: Sequence[Mapping[str, Tensor]]) -> None:
         members = model.models if isinstance(model, Ensemble) else (model,)
         self.model = model
-        self._members = [_stored(member, own) for member, own in zip(members, tensors, strict=True)]
+        self._members = [_Stored(member, own) for member, own in zip(members, tensors, strict=True)]
 
     @classmethod
     def read(cls, directory: Path) -> "Memory":
@@ -106,7 +182,12 @@ class Memory:
             tensors = tensors_of(file, path, read_json(directory / "model.json")["sha256"])
         if not isinstance(model, Ensemble):
             return cls(model, [tensors])
-        return cls(model, [_own(tensors, f"{MEMBERS}{number}.") for number in range(len(model.models))])
+        prefixes = [f"{MEMBERS}{number}." for number in range(len(model.models))]
+        own = [
+            {name.removeprefix(one): tensor for name, tensor in tensors.items() if name.startswith(one)}
+            for one in prefixes
+        ]
+        return cls(model, own)
 
     def member(self, number: int) -> "Memory":
         """Return a single member, with its own copy of the stored tensors."""
@@ -208,28 +289,12 @@ class Detector:
             for subset in combinations(every, size)
             if weights[list(subset)].sum(0).all()
         ]
-        return list(min(subsets, key=lambda kept: self._divergence(self.memory.combine(logits, kept))))
+        chances = 1 / (1 + np.exp(-self.undamaged))
 
-    def _divergence(self, now: np.ndarray) -> float:
-        """Return the divergence of log odds from the undamaged ones, in nats; rounded, so that equal results tie."""
-        return round(_divergence(self.undamaged, now), 9)
+        def divergence(kept: Sequence[int]) -> float:
+            """Return the mean Kullback-Leibler divergence in nats; rounded, so that equal results tie."""
+            now = self.memory.combine(logits, kept)
+            apart = chances * (self.undamaged - now) + np.logaddexp(0, now) - np.logaddexp(0, self.undamaged)
+            return round(float(np.mean(apart)), 9)
 
-
-def _divergence(then: np.ndarray, now: np.ndarray) -> float:
-    """Return the mean Kullback-Leibler divergence of predicted probabilities, in nats."""
-    share = 1 / (1 + np.exp(-then))
-    return float(np.mean(share * (then - now) + np.logaddexp(0, now) - np.logaddexp(0, then)))
-
-
-def _own(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _stored(model: Model, tensors: Mapping[str, Tensor]) -> _Stored:
-    own = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}
-    ranges = {
-        name: (float(tensor.min()), float(tensor.max()))
-        for name, tensor in own.items()
-        if tensor.is_floating_point() and tensor.numel()
-    }
-    return _Stored(model, own, ranges)
+        return list(min(subsets, key=divergence))

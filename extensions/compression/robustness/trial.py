@@ -6,9 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from shunter.engine.metrics import Metrics, compute_metrics
-from shunter.extensions.compression.evaluation_sample import EvaluationSample
-from shunter.extensions.compression.robustness.injection import MemoryErrors
-from shunter.extensions.compression.robustness.memory import Detector, Memory
+from shunter.extensions.compression.bench import EvaluationSample
+from shunter.extensions.compression.robustness.memory import Detector, Memory, MemoryErrors
 
 # Protections against faults, the cheapest first; each one includes those before it.
 ANSWERS = ("nothing", "values", "bits", "members")

@@ -16,7 +16,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.errors import DataError, RequestError
 from shunter.extensions.compression.bench import weight_bytes
 from shunter.extensions.compression.compress_flow import compress as compress_flow
-from shunter.extensions.compression.compress_request import CompressRequest
+from shunter.extensions.compression.compression_requests import CompressRequest
 from shunter.extensions.compression.layer_forms import is_compressed
 from shunter.flows.command.cli import app
 from shunter.flows.command.model_commands import export, predict

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shunter.extensions.compression.robustness.injection import ErrorKind, MemoryErrors, injected
+from shunter.extensions.compression.robustness.memory import ErrorKind, MemoryErrors, injected
 
 
 def memory_of(seed: int) -> list[Tensor]:

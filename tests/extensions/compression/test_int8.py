@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from shunter.extensions.compression import int8
-from shunter.extensions.compression.int8 import Int8Linear
+from shunter.extensions.compression import compressed_linear
+from shunter.extensions.compression.compressed_linear import Int8Linear
 
 
 def layer(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
@@ -48,7 +48,7 @@ def test_without_the_kernel_the_products_are_the_same(is_signed: bool, monkeypat
     form = Int8Linear.of(layer(96, 48), is_signed=is_signed)
     values = torch.randn(33, 96).relu()
     expected = form(values)
-    monkeypatch.setattr(int8, "_has_kernel", lambda: False)
+    monkeypatch.setattr(compressed_linear, "_has_kernel", lambda: False)
     torch.testing.assert_close(form(values), expected, rtol=1e-6, atol=1e-6)
 
 

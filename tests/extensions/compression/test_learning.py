@@ -17,14 +17,24 @@ from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import Metrics
 from shunter.engine.passes.role import Pass
 from shunter.extensions.compression.bench import Bench
-from shunter.extensions.compression.fine_tune import FineTuning, divergence, fine_tune
-from shunter.extensions.compression.fitting import Candidate, fastest_within_limits
+from shunter.extensions.compression.compressed_linear import PrunedLinear
+from shunter.extensions.compression.compression_passes import (
+    PRUNING,
+    Candidate,
+    fastest_within_limits,
+    finished_layers,
+    narrowed,
+)
+from shunter.extensions.compression.fine_tune import (
+    FineTuning,
+    LearnedProduct,
+    divergence,
+    fine_tune,
+    prototypes_of,
+    squared_distances,
+)
 from shunter.extensions.compression.product import ProductLinear
-from shunter.extensions.compression.product_learning import LearnedProduct, prototypes_of, squared_distances
 from shunter.extensions.compression.product_pass import PASS as PRODUCT
-from shunter.extensions.compression.pruned import PrunedLinear
-from shunter.extensions.compression.pruning_pass import PASS as PRUNING
-from shunter.extensions.compression.pruning_pass import finished_layers, narrowed
 from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit
 from shunter.models.layers import mlp
 from shunter.models.registry import build_model, model_spec
@@ -162,7 +172,7 @@ def test_the_fastest_candidate_above_the_floor_is_found(
         auc = 0.8 if tried[-1] >= keeps_from else 0.5 + 0.01 * tried[-1]
         return Metrics(auc=auc, logloss=1.0, ne=1.0, calibration=1.0, rows=1, base_rate=0.5)
 
-    monkeypatch.setattr("shunter.extensions.compression.fitting._fine_tuned", tuned)
+    monkeypatch.setattr("shunter.extensions.compression.compression_passes._fine_tuned", tuned)
     monkeypatch.setattr(Bench, "quality", quality)
     candidates = [Candidate(str(number), list, list) for number in range(5)]
     found = fastest_within_limits(subject, candidates)

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shunter.extensions.compression.packed_forms import CHOICES, Packed, climb
+from shunter.extensions.compression.memory_limit import CHOICES, Packed, climb
 from shunter.extensions.compression.packing import Form
 
 

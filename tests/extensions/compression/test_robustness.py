@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 
 from shunter.engine.checkpoint.storage import save_model
 from shunter.errors import RequestError
+from shunter.extensions.compression.compression_requests import RobustnessRequest
 from shunter.extensions.compression.robustness.robustness_flow import robustness as robustness_flow
-from shunter.extensions.compression.robustness.robustness_request import RobustnessRequest
 from shunter.extensions.compression.robustness.trial import ANSWERS
 from shunter.flows.command.cli import app
 from shunter.ingestion.request import ingest_request

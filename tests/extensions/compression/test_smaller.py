@@ -11,11 +11,11 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.errors import InfeasibleError
 from shunter.extensions.compression.bench import Bench
+from shunter.extensions.compression.compress_step import try_rivals
 from shunter.extensions.compression.compression_card import COLUMNS, comparison
+from shunter.extensions.compression.compression_passes import INT8
 from shunter.extensions.compression.fine_tune import FineTuning
-from shunter.extensions.compression.int8_pass import PASS as INT8
 from shunter.extensions.compression.layer_forms import is_compressed
-from shunter.extensions.compression.rivals import try_rivals
 from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit
 from shunter.models.registry import build_model, model_spec
 from shunter.models.spec import NumberLabel

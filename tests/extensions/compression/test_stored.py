@@ -16,7 +16,7 @@ from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.evaluation import evaluate
 from shunter.errors import CheckpointError
 from shunter.extensions.compression.bench import weight_bytes
-from shunter.extensions.compression.int8 import Int8Linear
+from shunter.extensions.compression.compressed_linear import Int8Linear
 from shunter.extensions.compression.subject import hidden_linears, inputs_of_layers, members_of, with_forms
 from shunter.model_families import MODEL_FAMILIES
 from shunter.models.ensemble import Ensemble

@@ -13,11 +13,10 @@ from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import compute_metrics
-from shunter.extensions.compression.evaluation_sample import EvaluationSample
+from shunter.extensions.compression.bench import EvaluationSample
 from shunter.extensions.compression.memory_limit import row_uses
 from shunter.extensions.compression.packing import Form, pack
-from shunter.extensions.compression.robustness.injection import MemoryErrors
-from shunter.extensions.compression.robustness.memory import Detector, Memory
+from shunter.extensions.compression.robustness.memory import Detector, Memory, MemoryErrors
 from shunter.extensions.compression.robustness.trial import ANSWERS, measure_under_faults, members_logits, quality_on
 from shunter.models.combination import Combination
 from shunter.models.ensemble import Ensemble
