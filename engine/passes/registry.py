@@ -9,9 +9,9 @@ COMPRESSION, REWRITING = "shunter.extensions.compression", "shunter.extensions.r
 TRAINING_PASSES = Registry(
     "pass of a training run",
     {
-        "compaction": Entry(target=f"{REWRITING}.compaction_pass:PASS"),
-        "packed_activations": Entry(target=f"{REWRITING}.packed_activations_pass:PASS"),
-        "rewriting": Entry(target=f"{REWRITING}.training_pass:PASS"),
+        "compaction": Entry(target=f"{REWRITING}.training_passes:COMPACTION"),
+        "packed_activations": Entry(target=f"{REWRITING}.training_passes:PACKED_ACTIVATIONS"),
+        "rewriting": Entry(target=f"{REWRITING}.training_passes:REWRITING"),
     },
     group="shunter.training_passes",
 )

@@ -1,8 +1,7 @@
 """Graph rewriting: search for faster computations that equal a model's layers (MetaFlow: Jia et al., MLSys 2019).
 
-`program` represents a family's layers as a torch.fx graph of operators, `rules` are exact changes of such a graph, one
-file each. `materialise` converts a graph to layers, and `scheme` saves the changes of a model. `choice` finds the
-fastest graph: it measures operators (`costs`), searches graphs (`search`, `split`), checks equality (`gate`), and
-measures the best graphs as a whole. `compaction` and `packed_activations` change a training step without changing its
-layers.
+`program` represents a family's layers as a torch.fx graph of operators, `rules` are exact changes of such a graph.
+`materialise` converts a graph to layers, and `scheme` saves the changes of a model. `choice` finds the fastest graph:
+it measures operators (`costs`), searches graphs (`search`), checks equality, and measures the best graphs as a whole.
+`compaction` and `packed_activations` change a training step without changing its layers.
 """

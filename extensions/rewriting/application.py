@@ -8,8 +8,8 @@ from functools import lru_cache
 from torch import fx
 
 from shunter.extensions.rewriting import rules
+from shunter.extensions.rewriting.patterns import Rule, Site
 from shunter.extensions.rewriting.program import PART, Program, digests
-from shunter.extensions.rewriting.rule import Rule
 
 
 @lru_cache(maxsize=1)
@@ -39,12 +39,17 @@ def applied(program: Program, rule: Rule, site: Sequence[int]) -> Program:
     places = tuple(nodes[number] for number in site)
     if places not in set(rule.find(made)):
         raise ValueError(f"the rewriting rule {rule.name} does not apply to the nodes {list(site)} of the graph")
-    part = places[-1].meta.get(PART)
-    rule.apply(made, places)
-    for node in made.graph.nodes:
-        node.meta.setdefault(PART, part)
+    _apply(made, rule, places)
     tidied(made)
     return made
+
+
+def _apply(program: Program, rule: Rule, site: Site) -> None:
+    """Apply a rule in place; new nodes belong to the subgraph of the site."""
+    part = site[-1].meta.get(PART)
+    rule.apply(program, site)
+    for node in program.graph.nodes:
+        node.meta.setdefault(PART, part)
 
 
 def tidied(program: Program) -> None:
@@ -58,10 +63,7 @@ def tidied(program: Program) -> None:
         for rule in tidying:
             site = next(iter(rule.find(program)), None)
             if site is not None:
-                part = site[-1].meta.get(PART)
-                rule.apply(program, site)
-                for node in program.graph.nodes:
-                    node.meta.setdefault(PART, part)
+                _apply(program, rule, site)
                 program.sweep()
                 program.infer()
                 break

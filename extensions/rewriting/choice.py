@@ -1,26 +1,26 @@
 """Choice of a model's fastest rewriting steps on this machine: search by operator costs, then measure models."""
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from shunter.engine.loop.stopwatch import Stopwatch, alternating_seconds
 from shunter.errors import InfeasibleError
 from shunter.extensions.rewriting.application import known_rules
 from shunter.extensions.rewriting.costs import Mode, OperatorCosts, home_folder
-from shunter.extensions.rewriting.gate import deviation
 from shunter.extensions.rewriting.materialise import ScoringLayers, TrainingLayers
 from shunter.extensions.rewriting.program import Program, UntraceableError
 from shunter.extensions.rewriting.scheme import original_layers, program_of, random_inputs, replayed
-from shunter.extensions.rewriting.search import BY_DEFAULT, Candidate, Limits
-from shunter.extensions.rewriting.split import search_in_parts
+from shunter.extensions.rewriting.search import BY_DEFAULT, Candidate, Limits, search_in_parts
 from shunter.models.registry import Model
 
 GATE_BATCHES = (3, 1, 8)  # batch sizes for checking the equality of programs
 SEED = 0
+VALUE_TOLERANCE, GRADIENT_TOLERANCE = 1e-10, 1e-9  # largest differences, relative to the largest number
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def _equal(problem: Problem, found: Sequence[Candidate]) -> list[tuple[Candidate
         try:
             again = replayed(problem.small, candidate.steps)  # replay the steps, as when the model is loaded
             is_same = again.digest() == candidate.program.digest()
-            if not is_same or not deviation(problem.small, again, problem.batches).is_none:
+            if not is_same or not is_equal(problem.small, again, problem.batches):
                 continue
             if problem.mode == "scoring":
                 kept.append((candidate, ScoringLayers(problem.layers, again, candidate.steps)))
@@ -151,3 +151,52 @@ def _work(layers: nn.Module, problem: Problem) -> Callable[[], object]:
             layers(*given).sum().backward()
 
     return learn
+
+
+def is_equal(one: Program, other: Program, batches: Sequence[Sequence[Tensor]]) -> bool:
+    """Return True if two programs have equal logits and gradients within rounding, in float64 and evaluation mode.
+
+    Args:
+        one: Original program.
+        other: Rewritten program, whose weights are computed from the original weights.
+        batches: Inputs, converted to float64.
+    """
+    root, was_training = one.root, one.root.training
+    values = gradients = 0.0
+    root.eval()
+    try:
+        for batch in batches:
+            first, second = (_both(program, batch) for program in (one, other))
+            values = max(values, _largest(first[:1], second[:1]))
+            gradients = max(gradients, _largest(first[1:], second[1:]))
+    finally:
+        root.train(was_training)
+    return values <= VALUE_TOLERANCE and gradients <= GRADIENT_TOLERANCE
+
+
+def _both(program: Program, batch: Sequence[Tensor]) -> list[Tensor]:
+    """Return the logits, and the gradients of all inputs and weights."""
+    tensors = {
+        name: tensor.detach().double().requires_grad_(isinstance(tensor, torch.nn.Parameter))
+        for name, tensor in (*program.root.named_parameters(), *program.root.named_buffers())
+        if tensor.is_floating_point()
+    }
+    inputs = [one.double().requires_grad_() if one.is_floating_point() else one for one in batch]
+    logits = program.run(inputs, tensors)
+    wanted = [one for one in (*inputs, *tensors.values()) if one.requires_grad]
+    weights = torch.linspace(0.5, 1.5, logits.numel(), dtype=torch.float64).view(logits.shape)
+    found = torch.autograd.grad(logits, wanted, weights, allow_unused=True)
+    zeros = (
+        torch.zeros_like(one) if gradient is None else gradient for one, gradient in zip(wanted, found, strict=True)
+    )
+    return [logits.detach(), *zeros]
+
+
+def _largest(some: Sequence[Tensor], others: Sequence[Tensor]) -> float:
+    found = 0.0
+    for one, other in zip(some, others, strict=True):
+        if one.numel():
+            size = max(float(one.abs().max()), 1e-3)
+            difference = float((one - other).abs().max())
+            found = max(found, float("inf") if math.isnan(difference) else difference / size)
+    return found

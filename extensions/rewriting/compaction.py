@@ -39,8 +39,10 @@ class Compaction(TorchFunctionMode):
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
         """Skip the dead inputs of `linear` behind a ReLU if at least `LEAST_DEAD` of the inputs are dead."""
-        if func is functional.linear and not kwargs and _is_behind_relu(args[0]):
-            values, weight, bias = args[0], args[1], args[2] if len(args) > 2 else None
+        values = args[0] if func is functional.linear and not kwargs else None
+        # The backward pass of a ReLU zeroes the gradient of its zeros.
+        if values is not None and values.dim() == 2 and type(values.grad_fn).__name__ == "ReluBackward0":
+            weight, bias = args[1], args[2] if len(args) > 2 else None
             alive = (values.detach() != 0).any(0).nonzero().squeeze(1)
             dead = 1 - len(alive) / values.shape[1]
             if dead >= LEAST_DEAD:
@@ -62,11 +64,6 @@ class CompactedStep:
 
 
 COMPACTED_STEP = CompactedStep()
-
-
-def _is_behind_relu(values: Tensor) -> bool:
-    """Return True if a 2-D tensor is the output of a ReLU, whose backward pass zeroes the gradient of its zeros."""
-    return values.dim() == 2 and type(values.grad_fn).__name__ == "ReluBackward0"
 
 
 class _LinearOfSome(torch.autograd.Function):

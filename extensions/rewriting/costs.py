@@ -46,7 +46,10 @@ class OperatorCosts:
         """Return the seconds of one operator."""
         if not isinstance(node.meta[VALUE], Tensor | tuple | list):
             return 0.0
-        key = _key(program, node)
+        what = target_name(node)
+        if node.op == "call_module":
+            what = type(program.root.get_submodule(what)).__name__
+        key = f"{what}{mapped((node.args, node.kwargs), lambda other: _OperandKey(other.meta[VALUE]))!r}"
         if key not in self._known:
             self._known[key] = self._measure(program, node)
             self.measured += 1
@@ -112,14 +115,6 @@ def shortest_seconds(work: Callable[[], object]) -> float:
     return best
 
 
-def _key(program: Program, node: fx.Node) -> str:
-    what = target_name(node)
-    if node.op == "call_module":
-        what = type(program.root.get_submodule(what)).__name__
-    told = mapped((node.args, node.kwargs), lambda other: _OperandKey(other.meta[VALUE]))
-    return f"{what}{told!r}"
-
-
 class _OperandKey:
     """Operand of an operator in the key of its saved time: dtype, shape and strides of a tensor."""
 
@@ -149,23 +144,18 @@ def _real(program: Program, node: fx.Node, *, learns: bool) -> Any:
         return type(value)(_random(one, learns=learns) for one in value)
     if not isinstance(value, Tensor):
         return value
-    if not value.is_floating_point():
-        return _index(program, node, value)
-    return _random(value, learns=learns)
+    if value.is_floating_point():
+        return _random(value, learns=learns)
+    if node.op == "get_attr":
+        return attribute(program.root, str(node.target))
+    if node.op == "call_function" and node.all_input_nodes and callable(node.target):
+        return node.target(*mapped(node.args, lambda other: _real(program, other, learns=False)))
+    return torch.zeros(value.shape, dtype=value.dtype)
 
 
 def _random(value: Tensor, *, learns: bool) -> Tensor:
     made = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype)
     return made.normal_().requires_grad_(learns)
-
-
-def _index(program: Program, node: fx.Node, value: Tensor) -> Tensor:
-    if node.op == "get_attr":
-        return attribute(program.root, str(node.target))
-    if node.op == "call_function" and node.all_input_nodes and callable(node.target):
-        args = mapped(node.args, lambda other: _real(program, other, learns=False))
-        return node.target(*args)
-    return torch.zeros(value.shape, dtype=value.dtype)
 
 
 def _tensors(values: Any) -> list[Tensor]:

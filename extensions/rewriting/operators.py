@@ -27,7 +27,8 @@ def fused_linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation:
         bias: `[outputs]`.
         activation: `relu` or `none`.
     """
-    if not _has_kernel(input):
+    has_kernel = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    if input.device.type != "cpu" or input.dtype != torch.float32 or not len(input) or not has_kernel:
         result = linear(input, weight, bias)
         return torch.relu(result) if activation == "relu" else result
     if torch.is_grad_enabled() and (input.requires_grad or weight.requires_grad):
@@ -37,16 +38,6 @@ def fused_linear(input: Tensor, weight: Tensor, bias: Tensor | None, activation:
 
 def _kernel(input: Tensor, weight: Tensor, bias: Tensor | None, activation: str) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(input, weight, bias, activation, [], "")
-
-
-def _has_kernel(input: Tensor) -> bool:
-    return (
-        input.device.type == "cpu"
-        and input.dtype == torch.float32
-        and len(input) > 0
-        and torch.backends.mkldnn.is_available()
-        and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    )
 
 
 class _FusedLinear(torch.autograd.Function):

@@ -74,7 +74,9 @@ class PackedActivations:
         self._is_counting = is_counting
         self._weights = {weight.untyped_storage()._cdata for weight in (*layers.parameters(), *layers.buffers())}
         self._known: dict[tuple[Any, ...], tuple[Any, Any]] = {}
-        self._hooks = torch.autograd.graph.saved_tensors_hooks(self._pack, _unpacked)
+        self._hooks = torch.autograd.graph.saved_tensors_hooks(
+            self._pack, lambda kept: kept.tensor() if isinstance(kept, _Held) else kept
+        )
 
     def __enter__(self) -> "PackedActivations":
         self._hooks.__enter__()
@@ -95,10 +97,7 @@ class PackedActivations:
         made = tensor if self._is_counting else _packed(tensor)
         self.whole_bytes += tensor.nbytes
         self.kept_bytes += made.packed.nbytes if isinstance(made, _Held) else tensor.nbytes
-        if isinstance(made, _Held):
-            self._known[key] = (weakref.ref(storage), made)
-        else:
-            self._known[key] = (weakref.ref(storage), tensor.detach())
+        self._known[key] = weakref.ref(storage), made if isinstance(made, _Held) else tensor.detach()
         return made
 
 
@@ -123,10 +122,6 @@ def _packed(tensor: Tensor) -> Any:
         return tensor
     zeros = 1 - float(torch.count_nonzero(tensor)) / tensor.numel()
     return _Held(pack(tensor)) if zeros >= LEAST_ZEROS else tensor
-
-
-def _unpacked(kept: Any) -> Tensor:
-    return kept.tensor() if isinstance(kept, _Held) else kept
 
 
 class _Held:

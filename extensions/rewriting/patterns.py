@@ -1,14 +1,45 @@
-"""Helpers of rules to match and replace nodes of a program."""
+"""Interface of a rule, an exact change of a program at a site, and helpers to match and insert nodes."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import torch
 from torch import fx, nn
 from typing_extensions import TypeIs
 
 from shunter.extensions.rewriting.operators import fused_linear, linear
 from shunter.extensions.rewriting.program import Program, target_name, value_of
+
+Site = tuple[fx.Node, ...]
+
+
+class Rule(ABC):
+    """Exact change of a program, with pattern and replacement; operations on weights become part of the graph.
+
+    Attributes:
+        name: Name of the rule in the rewriting steps of a model.
+        number: Number in the project's table of rules, R1 to R12.
+        keeps_learning: Whether training gives the same results, because weights are only rearranged.
+        is_tidying: Whether the rule never makes a program slower, so that it is applied wherever it fits.
+    """
+
+    name: str
+    number: str
+    keeps_learning = True
+    is_tidying = False
+
+    @abstractmethod
+    def find(self, program: Program) -> Iterator[Site]:
+        """Yield the sites where the rule fits, in the order of the graph."""
+
+    def apply(self, program: Program, site: Site) -> None:
+        """Change the program in place, by default at the site's last node; `tidied` then removes unused nodes."""
+        with program.graph.inserting_before(site[-1]):
+            site[-1].replace_all_uses_with(self.replacement(program, site))
+
+    def replacement(self, program: Program, site: Site) -> fx.Node:
+        """Insert what computes the result of the site's last node, and return the node that replaces it."""
+        raise NotImplementedError
 
 
 def calls(program: Program, *names: str) -> Iterator[fx.Node]:
@@ -19,11 +50,6 @@ def calls(program: Program, *names: str) -> Iterator[fx.Node]:
             yield node
 
 
-def operands(node: Any) -> tuple[Any, ...]:
-    """Return the operands of a node; none for other objects."""
-    return node.args if isinstance(node, fx.Node) else ()
-
-
 def is_call(node: Any, *names: str) -> TypeIs[fx.Node]:
     """Return True if a node calls a function or method with one of the given names."""
     return isinstance(node, fx.Node) and node.op in ("call_function", "call_method") and target_name(node) in names
@@ -32,6 +58,19 @@ def is_call(node: Any, *names: str) -> TypeIs[fx.Node]:
 def is_linear(node: Any) -> TypeIs[fx.Node]:
     """Return True if a node is a linear layer, with or without a fused activation."""
     return isinstance(node, fx.Node) and node.op == "call_function" and node.target in (linear, fused_linear)
+
+
+def is_plain_linear(node: Any) -> TypeIs[fx.Node]:
+    """Return True if a node is a linear layer without a fused activation."""
+    return is_call(node, "linear") and node.target is linear
+
+
+def constant_linears(program: Program) -> Iterator[fx.Node]:
+    """Yield the linear layers that depend on inputs, and whose weights do not."""
+    constants = program.constants()
+    for node in program.graph.nodes:
+        if is_linear(node) and node not in constants and node.args[1] in constants:
+            yield node
 
 
 def activation_of(node: fx.Node) -> str | None:
@@ -80,22 +119,12 @@ def call(program: Program, function: Any, *args: Any, **kwargs: Any) -> fx.Node:
     return program.graph.call_function(function, args, kwargs)
 
 
-def linear_like(program: Program, like: fx.Node, input: fx.Node, weight: fx.Node, bias: Any) -> fx.Node:
+def linear_like(program: Program, like: fx.Node, input: Any, weight: Any, bias: Any) -> fx.Node:
     """Insert a linear layer with the same activation as another linear layer."""
     activation = activation_of(like)
     if activation is None:
         return call(program, linear, input, weight, bias)
     return call(program, fused_linear, input, weight, bias, activation)
-
-
-def narrowed(program: Program, node: Any, axis: int, start: int, length: int) -> fx.Node:
-    """Insert a node for a slice of a tensor along an axis."""
-    return call(program, torch.narrow, node, axis, start, length)
-
-
-def replace(old: fx.Node, new: fx.Node) -> None:
-    """Replace a node by another node for all its users; `Program.sweep` later removes unused nodes."""
-    old.replace_all_uses_with(new)
 
 
 def module_of(program: Program, node: fx.Node) -> nn.Module | None:

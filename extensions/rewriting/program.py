@@ -120,7 +120,13 @@ def trace(layers: nn.Module, inputs: Sequence[Tensor]) -> Program:
         graph = _Tracer().trace(layers)
         program = Program.__new__(Program)
         program.graph, program.root = graph, layers
-        _normalise(program)
+        for node in list(graph.nodes):
+            with graph.inserting_before(node):
+                made = _normal_form(graph, layers, node)
+            if made is not None:
+                node.replace_all_uses_with(made)
+                graph.erase_node(node)
+        program.sweep()
         return Program(graph, layers, [one.detach() for one in inputs])
     except Exception as error:  # torch.fx raises various exceptions on a family's code
         reason = " ".join(str(error).split())[:160]
@@ -179,19 +185,8 @@ class _Tracer(fx.Tracer):
         return super().to_bool(obj)
 
 
-def _normalise(program: Program) -> None:
-    """Convert equivalent forms of operators to a single form."""
-    graph, root = program.graph, program.root
-    for node in list(graph.nodes):
-        with graph.inserting_before(node):
-            made = _normal_form(graph, root, node)
-        if made is not None:
-            node.replace_all_uses_with(made)
-            graph.erase_node(node)
-    program.sweep()
-
-
 def _normal_form(graph: fx.Graph, root: nn.Module, node: fx.Node) -> fx.Node | None:
+    """Insert the single form of operators that have several equivalent forms; None for other operators."""
     if node.op == "call_module":
         module = root.get_submodule(str(node.target))
         if isinstance(module, nn.Linear):

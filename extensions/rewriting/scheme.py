@@ -91,23 +91,6 @@ def score_with(model: Recommender, steps: Sequence[str]) -> None:
         log.warning("A model scores with its layers as they are, since its steps are of another version: %s", error)
 
 
-def train_with(model: Recommender, steps: Sequence[str]) -> None:
-    """Apply rewriting steps to a model in training mode, before its optimizer is built.
-
-    Raises:
-        ValueError: The steps do not fit.
-    """
-    if steps:
-        layers = model.layers
-        model.layers = TrainingLayers(layers, replayed(program_of(model), steps), tuple(steps)).train(model.training)
-
-
-def restore_original_layers(model: Recommender) -> None:
-    """Restore the original layers of a model that was trained with rewriting steps; trained weights are kept."""
-    if isinstance(model.layers, TrainingLayers):
-        model.layers = model.layers.restored()
-
-
 class Rewriting:
     """Alteration of a trained model: rewriting of its layers for scoring."""
 
@@ -133,12 +116,19 @@ class RewrittenStep:
     """Option of a training step that rewrites the layers."""
 
     def apply(self, model: Recommender, value: Sequence[str]) -> None:
-        """Apply the rewriting steps `value`; see `train_with`."""
-        train_with(model, value)
+        """Apply the rewriting steps `value` to a model in training mode, before its optimizer is built.
+
+        Raises:
+            ValueError: The steps do not fit.
+        """
+        if value:
+            program = replayed(program_of(model), value)
+            model.layers = TrainingLayers(model.layers, program, tuple(value)).train(model.training)
 
     def remove(self, model: Recommender) -> None:
-        """Restore the original layers of a model, with the weights trained so far; see `restore_original_layers`."""
-        restore_original_layers(model)
+        """Restore the original layers of a model, with the weights trained so far."""
+        if isinstance(model.layers, TrainingLayers):
+            model.layers = model.layers.restored()
 
 
 REWRITING, REWRITTEN_STEP = Rewriting(), RewrittenStep()

@@ -1,7 +1,5 @@
 """Pass that rewrites layers for faster scoring, with equal weights, and with equal scores within rounding."""
 
-from torch import nn
-
 from shunter.engine.loop.step import applied
 from shunter.errors import InfeasibleError
 from shunter.extensions.compression.compression_passes import SmallerModel
@@ -31,21 +29,18 @@ class RewrittenLayers(SmallerModel):
         """
         made: list[Model] = []
         reasons: list[str] = []
+        bench = subject.bench
         for member in members_of(subject.model):
             try:
-                made.append(member.with_layers(_layers(member, subject)).eval())
+                with applied(bench.execution):
+                    layers = choose_steps(member, bench.batch_rows, "scoring", bench.stopwatch).layers
+                made.append(member.with_layers(layers).eval())
             except InfeasibleError as error:
                 made.append(member)
                 reasons.append(str(error))
         if len(reasons) == len(made):
             raise InfeasibleError("; ".join(dict.fromkeys(reasons)))
         return subject.with_model(with_members(subject.model, made))
-
-
-def _layers(member: Model, subject: CompressionSubject) -> nn.Module:
-    bench = subject.bench
-    with applied(bench.execution):
-        return choose_steps(member, bench.batch_rows, "scoring", bench.stopwatch).layers
 
 
 PASS = RewrittenLayers()

@@ -26,7 +26,7 @@ from shunter.errors import InfeasibleError
 from shunter.extensions.rewriting.application import tidied
 from shunter.extensions.rewriting.choice import GATE_BATCHES, Problem, choose, choose_steps
 from shunter.extensions.rewriting.program import trace
-from shunter.extensions.rewriting.scheme import score_with, train_with
+from shunter.extensions.rewriting.scheme import REWRITTEN_STEP, score_with
 from shunter.extensions.rewriting.search import Limits
 from shunter.models.registry import Model, build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
@@ -119,7 +119,7 @@ def training(family: str, rows: int, *, quick: bool) -> dict[str, Any]:
     """A training step: as it is, and rewritten."""
     models = [_model(family).train() for _ in range(2)]
     steps = _steps(models[1], rows, "training", quick=quick)
-    train_with(models[1], steps)
+    REWRITTEN_STEP.apply(models[1], steps)
     batch = batch_of(rows)
 
     def work(model: Model) -> Callable[[], object]:

@@ -1,1 +1,1 @@
-"""Rules of graph rewriting, from each file that sets `RULES`; see `shunter.extensions.rewriting.rule`."""
+"""Rules of graph rewriting, from each file that sets `RULES`; see `shunter.extensions.rewriting.patterns`."""

@@ -7,20 +7,19 @@ from itertools import pairwise
 import torch
 from torch import fx
 
-from shunter.extensions.rewriting.operators import linear, mixed_vectors
+from shunter.extensions.rewriting.operators import mixed_vectors
 from shunter.extensions.rewriting.patterns import (
+    Rule,
+    Site,
     activation_of,
     call,
     calls,
-    is_linear,
+    constant_linears,
+    is_plain_linear,
     linear_like,
-    narrowed,
-    replace,
     single_use,
-    width,
 )
 from shunter.extensions.rewriting.program import Program, value_of
-from shunter.extensions.rewriting.rule import Rule, Site
 
 
 def _groups(alike: dict[tuple[object, ...], list[fx.Node]]) -> Iterator[Site]:
@@ -31,6 +30,15 @@ def _groups(alike: dict[tuple[object, ...], list[fx.Node]]) -> Iterator[Site]:
             yield from pairwise(nodes)
 
 
+def _replace_by_slices(program: Program, site: Site, merged: fx.Node, axis: int) -> None:
+    """Replace each node by its slice of the merged result along an axis, in the order of the site."""
+    start = 0
+    for node in site:
+        length = value_of(node).shape[axis]
+        node.replace_all_uses_with(call(program, torch.narrow, merged, axis, start, length))
+        start += length
+
+
 class MergeLinears(Rule):
     """Rule that merges linear layers of one input into one product with a taller matrix."""
 
@@ -39,26 +47,18 @@ class MergeLinears(Rule):
     def find(self, program: Program) -> Iterator[Site]:
         """Yield all layers with the same input and activation, and each pair of successive layers among them."""
         alike: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
-        constants = program.constants()
-        for node in program.graph.nodes:
-            if is_linear(node) and node not in constants and node.args[1] in constants:
-                alike[node.args[0], activation_of(node), node.args[2] is None].append(node)
-        yield from _groups(alike)
+        for node in constant_linears(program):
+            alike[node.args[0], activation_of(node), node.args[2] is None].append(node)
+        return _groups(alike)
 
     def apply(self, program: Program, site: Site) -> None:
         """Stack the layers' weights into one matrix, and take each layer's result as a slice of its output."""
-        first = site[0]
-        with program.graph.inserting_before(first):
+        source, _, bias = site[0].args[:3]
+        with program.graph.inserting_before(site[0]):
             weights = call(program, torch.cat, [node.args[1] for node in site])
-            biases = None
-            if first.args[2] is not None:
-                biases = call(program, torch.cat, [node.args[2] for node in site])
-            assert isinstance(first.args[0], fx.Node)
-            merged = linear_like(program, first, first.args[0], weights, biases)
-            start = 0
-            for node in site:
-                replace(node, narrowed(program, merged, value_of(node).ndim - 1, start, width(node)))
-                start += width(node)
+            biases = None if bias is None else call(program, torch.cat, [node.args[2] for node in site])
+            merged = linear_like(program, site[0], source, weights, biases)
+            _replace_by_slices(program, site, merged, value_of(site[0]).ndim - 1)
 
 
 class MergeMixes(Rule):
@@ -71,17 +71,13 @@ class MergeMixes(Rule):
         alike: dict[tuple[object, ...], list[fx.Node]] = defaultdict(list)
         for node in calls(program, mixed_vectors.__name__):
             alike[(node.args[1],)].append(node)
-        yield from _groups(alike)
+        return _groups(alike)
 
     def apply(self, program: Program, site: Site) -> None:
         """Stack the maps' weights into one matrix, and take each map's result as a slice of the output vectors."""
         with program.graph.inserting_before(site[0]):
             weights = call(program, torch.cat, [node.args[0] for node in site])
-            merged, start = call(program, mixed_vectors, weights, site[0].args[1]), 0
-            for node in site:
-                count = value_of(node).shape[1]
-                replace(node, narrowed(program, merged, 1, start, count))
-                start += count
+            _replace_by_slices(program, site, call(program, mixed_vectors, weights, site[0].args[1]), 1)
 
 
 class LiftActivation(Rule):
@@ -94,7 +90,7 @@ class LiftActivation(Rule):
         for node in calls(program, "linear"):
             parts = list(node.users)
             is_divided = len(parts) > 1 and all(part.target is torch.narrow and single_use(part) for part in parts)
-            if is_divided and node.target is linear and all(_reader(part).target is torch.relu for part in parts):
+            if is_divided and is_plain_linear(node) and all(_reader(part).target is torch.relu for part in parts):
                 yield (node, *parts)
 
     def apply(self, program: Program, site: Site) -> None:
@@ -103,7 +99,7 @@ class LiftActivation(Rule):
         with program.graph.inserting_after(node):
             whole = call(program, torch.relu, node)
         for part in parts:
-            replace(_reader(part), part)
+            _reader(part).replace_all_uses_with(part)
             part.args = (whole, *part.args[1:])
 
 

@@ -8,9 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from shunter.extensions.rewriting.patterns import call, replace
+from shunter.extensions.rewriting.patterns import Rule, Site, call
 from shunter.extensions.rewriting.program import Program, value_of
-from shunter.extensions.rewriting.rule import Rule, Site
 
 # Arguments of `embedding_bag` after its offsets, with their values for plain sums or means, which the rules support.
 PLAIN = {"max_norm": None, "scale_grad_by_freq": False, "per_sample_weights": None, "include_last_offset": False}
@@ -93,7 +92,7 @@ class BatchTables(Rule):
         anchor.args = ([node.args[0] for node in site], [offsets_of(node) for node in site], weight, starts, mode)
         with program.graph.inserting_before(anchor.next):
             for number, node in enumerate(site):
-                replace(node, call(program, torch.select, anchor, 0, number))
+                node.replace_all_uses_with(call(program, torch.select, anchor, 0, number))
 
 
 class MeanAsSum(Rule):
@@ -105,13 +104,12 @@ class MeanAsSum(Rule):
         """Yield lookups with mean pooling."""
         yield from ((node,) for node in bags(program) if bag_options(node)["mode"] == "mean")
 
-    def apply(self, program: Program, site: Site) -> None:
+    def replacement(self, program: Program, site: Site) -> fx.Node:
         """Insert the sum and the division."""
         (node,) = site
-        with program.graph.inserting_before(node):
-            ids, offsets = node.args[0], offsets_of(node)
-            sums = call(program, nn.functional.embedding_bag, ids, node.args[1], offsets, mode="sum")
-            replace(node, call(program, mean_of_sums, sums, ids, offsets))
+        ids, offsets = node.args[0], offsets_of(node)
+        sums = call(program, nn.functional.embedding_bag, ids, node.args[1], offsets, mode="sum")
+        return call(program, mean_of_sums, sums, ids, offsets)
 
 
 RULES = (BatchTables(), MeanAsSum())

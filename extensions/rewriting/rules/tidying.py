@@ -1,24 +1,26 @@
 """Rules R8 and R11: remove operations without an effect, and pairs that cancel each other."""
 
 from collections.abc import Iterator
-from typing import Any
+from itertools import pairwise
+from typing import cast
 
 import torch
 from torch import fx, nn
 
 from shunter.extensions.rewriting.patterns import (
+    Rule,
+    Site,
     call,
     calls,
     concat_axis,
     is_call,
     is_concat,
     module_of,
-    narrowed,
     parts_of,
-    replace,
 )
 from shunter.extensions.rewriting.program import Program, value_of
-from shunter.extensions.rewriting.rule import Rule, Site
+
+_Slice = tuple[fx.Node, int, int, int]  # arguments of `torch.narrow`: source, axis, start and length
 
 
 class DropIdentities(Rule):
@@ -32,26 +34,20 @@ class DropIdentities(Rule):
         for node in program.graph.nodes:
             if node in constants or not node.args or not isinstance(node.args[0], fx.Node):
                 continue
-            if _is_dropout(program, node) or _does_nothing(node):
+            module = module_of(program, node)
+            is_dropout = isinstance(module, nn.Dropout) and (module.p == 0 or not module.training)
+            if is_dropout or _does_nothing(node, value_of(node.args[0])):
                 yield (node,)
 
-    def apply(self, program: Program, site: Site) -> None:
-        """Replace a node that returns its input by that input."""
-        source = site[0].args[0]
-        assert isinstance(source, fx.Node)
-        replace(site[0], source)
+    def replacement(self, program: Program, site: Site) -> fx.Node:
+        """Return the input of a node that returns its input."""
+        return site[0].all_input_nodes[0]
 
 
-def _is_dropout(program: Program, node: fx.Node) -> bool:
-    module = module_of(program, node)
-    return isinstance(module, nn.Dropout) and (module.p == 0 or not module.training)
-
-
-def _does_nothing(node: fx.Node) -> bool:
-    source: Any = node.args[0]
-    before, after = value_of(source), value_of(node)
+def _does_nothing(node: fx.Node, before: torch.Tensor) -> bool:
     if is_call(node, "float"):
         return before.dtype == torch.float32
+    after = value_of(node)
     is_reshape = is_call(node, "flatten", "reshape", "view", "view_as", "contiguous", "unflatten", "squeeze")
     return is_reshape and before.ndim > 0 and before.shape == after.shape and before.stride() == after.stride()
 
@@ -65,14 +61,12 @@ class UndoTransposes(Rule):
         """Yield transpositions of transpositions."""
         for node in calls(program, "transpose"):
             below = node.args[0]
-            if isinstance(below, fx.Node) and is_call(below, "transpose") and _axes(node) == _axes(below):
+            if is_call(below, "transpose") and _axes(node) == _axes(below):
                 yield below, node
 
-    def apply(self, program: Program, site: Site) -> None:
-        """Replace two transpositions that cancel by the original input."""
-        source = site[0].args[0]
-        assert isinstance(source, fx.Node)
-        replace(site[1], source)
+    def replacement(self, program: Program, site: Site) -> fx.Node:
+        """Return the original input of two transpositions that cancel."""
+        return site[0].all_input_nodes[0]
 
 
 def _axes(node: fx.Node) -> set[int]:
@@ -92,14 +86,11 @@ class FlattenConcats(Rule):
                 if is_concat(part) and len(part.users) == 1 and concat_axis(part) == concat_axis(node):
                     yield part, node
 
-    def apply(self, program: Program, site: Site) -> None:
+    def replacement(self, program: Program, site: Site) -> fx.Node:
         """Concatenate all inputs in one operation."""
         part, node = site
-        parts: list[fx.Node] = []
-        for one in parts_of(node):
-            parts.extend(parts_of(one) if one is part else (one,))
-        with program.graph.inserting_before(node):
-            replace(node, call(program, torch.cat, parts, concat_axis(node)))
+        parts = [inner for one in parts_of(node) for inner in (parts_of(one) if one is part else (one,))]
+        return call(program, torch.cat, parts, concat_axis(node))
 
 
 class NarrowConcat(Rule):
@@ -112,32 +103,29 @@ class NarrowConcat(Rule):
         for node in calls(program, "narrow"):
             source = node.args[0]
             if is_concat(source) and _within(node) is not None:
-                yield source, node  # pyright: ignore[reportReturnType]
+                yield source, node
 
-    def apply(self, program: Program, site: Site) -> None:
-        """Use the concatenated tensor itself, sliced if it is longer."""
-        node = site[1]
-        found = _within(node)
+    def replacement(self, program: Program, site: Site) -> fx.Node:
+        """Return the concatenated tensor itself, sliced if it is longer."""
+        found = _within(site[1])
         assert found is not None
-        part, start = found
-        axis, length = int(node.args[1]), int(node.args[3])  # pyright: ignore[reportArgumentType]
-        if length == value_of(part).shape[axis]:
-            replace(node, part)
-            return
-        with program.graph.inserting_before(node):
-            replace(node, narrowed(program, part, axis, start, length))
+        return _sliced(program, *found)
 
 
-def _within(node: fx.Node) -> tuple[fx.Node, int] | None:
-    source, axis, start, length = node.args
-    assert isinstance(source, fx.Node)
-    if concat_axis(source) != axis:
-        return None
+def _sliced(program: Program, source: fx.Node, axis: int, start: int, length: int) -> fx.Node:
+    """Return a slice of a node along an axis, or the node if it is not longer."""
+    is_whole = length == value_of(source).shape[axis]
+    return source if is_whole else call(program, torch.narrow, source, axis, start, length)
+
+
+def _within(node: fx.Node) -> _Slice | None:
+    """Return the part of a concatenation that has a slice of it, with the slice's axis, start and length there."""
+    source, axis, start, length = cast("_Slice", node.args)
     begin = 0
-    for part in parts_of(source):
-        end = begin + value_of(part).shape[int(axis)]  # pyright: ignore[reportArgumentType]
-        if begin <= start and start + length <= end:  # pyright: ignore[reportOperatorIssue]
-            return part, start - begin  # pyright: ignore[reportOperatorIssue, reportReturnType]
+    for part in parts_of(source) if concat_axis(source) == axis else ():
+        end = begin + value_of(part).shape[axis]
+        if begin <= start and start + length <= end:
+            return part, axis, start - begin, length
         begin = end
     return None
 
@@ -150,32 +138,17 @@ class ConcatNarrows(Rule):
     def find(self, program: Program) -> Iterator[Site]:
         """Yield concatenations of adjacent slices of one tensor."""
         for node in calls(program, "cat", "concat"):
-            if len(parts_of(node)) > 1 and _source_of(node) is not None:
-                yield (node,)
+            parts, axis = parts_of(node), concat_axis(node)
+            if len(parts) > 1 and all(is_call(part, "narrow") and part.args[1] == axis for part in parts):
+                slices = [cast("_Slice", part.args) for part in parts]
+                if all(one[0] is other[0] and one[2] + one[3] == other[2] for one, other in pairwise(slices)):
+                    yield (node,)
 
-    def apply(self, program: Program, site: Site) -> None:
-        """Replace the concatenation by the sliced tensor, or by one slice of it."""
+    def replacement(self, program: Program, site: Site) -> fx.Node:
+        """Return the sliced tensor, or one slice of it."""
         (node,) = site
-        parts, axis = parts_of(node), concat_axis(node)
-        source, start = parts[0].args[0], int(parts[0].args[2])  # pyright: ignore[reportArgumentType]
-        assert isinstance(source, fx.Node)
-        length = value_of(node).shape[axis]
-        if length == value_of(source).shape[axis]:
-            replace(node, source)
-            return
-        with program.graph.inserting_before(node):
-            replace(node, narrowed(program, source, axis, start, length))
-
-
-def _source_of(node: fx.Node) -> fx.Node | None:
-    axis, end, source = concat_axis(node), None, None
-    for part in parts_of(node):
-        if not (is_call(part, "narrow") and part.args[1] == axis):
-            return None
-        if source is not None and (part.args[0] is not source or part.args[2] != end):
-            return None
-        source, end = part.args[0], part.args[2] + part.args[3]  # pyright: ignore[reportOperatorIssue]
-    return source if isinstance(source, fx.Node) else None
+        source, axis, start, _ = cast("_Slice", parts_of(node)[0].args)
+        return _sliced(program, source, axis, start, value_of(node).shape[axis])
 
 
 RULES = (DropIdentities(), UndoTransposes(), FlattenConcats(), NarrowConcat(), ConcatNarrows())

@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from shunter.extensions.rewriting.application import applied, known_rules, sites, tidied
-from shunter.extensions.rewriting.gate import deviation
+from shunter.extensions.rewriting.choice import is_equal
 from shunter.extensions.rewriting.materialise import MovedWeights, ScoringLayers, TrainingLayers
 from shunter.extensions.rewriting.program import Program, UntraceableError, trace
-from shunter.extensions.rewriting.scheme import program_of, random_inputs, replayed, score_with, step_text, train_with
+from shunter.extensions.rewriting.scheme import (
+    REWRITTEN_STEP,
+    program_of,
+    random_inputs,
+    replayed,
+    score_with,
+    step_text,
+)
 from shunter.model_families import MODEL_FAMILIES, reads_positions
 from shunter.models.layers import BatchNorm, DotInteraction
 from shunter.models.registry import build_model, model_spec
@@ -174,8 +181,8 @@ def test_a_rule_changes_neither_values_nor_gradients(name: str) -> None:
     before = program_of_example(name)
     after = changed(before, name)
     assert after.digest() != before.digest()
-    assert deviation(before, after, halves(EXAMPLES[name][1])).is_none
-    assert not deviation(before, _spoiled(after), halves(EXAMPLES[name][1])).is_none
+    assert is_equal(before, after, halves(EXAMPLES[name][1]))
+    assert not is_equal(before, _spoiled(after), halves(EXAMPLES[name][1]))
 
 
 def _spoiled(program: Program) -> Program:
@@ -250,7 +257,7 @@ def test_a_family_changed_at_random_computes_what_it_did(family: str) -> None:
         steps.append(step_text(rule.name, site))
         program = applied(program, rule, site)
     batches = [random_inputs(model, rows, seed) for seed, rows in enumerate((1, 3, 9))]  # pyright: ignore[reportArgumentType]
-    assert deviation(start, program, batches).is_none
+    assert is_equal(start, program, batches)
     assert replayed(start, steps).digest() == program.digest()
     expected = model.layers(*batches[2])  # pyright: ignore[reportCallIssue]
     score_with(model, steps)  # pyright: ignore[reportArgumentType]
@@ -298,7 +305,7 @@ def test_a_training_learns_the_same_with_moved_weights_and_gives_them_back() -> 
         rule = known_rules()[name]
         steps.append(step_text(name, next(sites(program, rule))))
         program = applied(program, rule, next(sites(program, rule)))
-    train_with(changed_one, steps)  # pyright: ignore[reportArgumentType]
+    REWRITTEN_STEP.apply(changed_one, steps)  # pyright: ignore[reportArgumentType]
     models = (plain, changed_one)
     optimizers = [torch.optim.Adam(model.layers.parameters()) for model in models]  # pyright: ignore[reportCallIssue, reportAttributeAccessIssue]
     for step in range(4):

@@ -24,8 +24,7 @@ from shunter.extensions.rewriting.operators import fused_linear, linear
 from shunter.extensions.rewriting.program import Program, operators, trace
 from shunter.extensions.rewriting.scheme import is_rewritten, program_of, steps_of
 from shunter.extensions.rewriting.scoring_pass import PASS
-from shunter.extensions.rewriting.search import Candidate, Limits, search
-from shunter.extensions.rewriting.split import divided, search_in_parts
+from shunter.extensions.rewriting.search import Candidate, Limits, divided, search, search_in_parts
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
