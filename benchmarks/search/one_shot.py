@@ -16,10 +16,10 @@ import numpy as np
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate
 from shunter.extensions.nas.architecture_space import ArchitectureSpace
-from shunter.extensions.nas.supernet.network import Inherited
 from shunter.extensions.nas.supernet_search import architecture_of, learned_stages, learned_supernet
 from shunter.search.context import SearchContext
 from shunter.search.protocol import BudgetLeft, Parameters
+from tests.extensions.nas.supernet.planted import Inherited
 
 Correlation = Callable[[np.ndarray, np.ndarray], float]
 REPEATS, LEVELS = 1_000, (2.5, 97.5)

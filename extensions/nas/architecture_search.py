@@ -196,8 +196,7 @@ class SupernetTraining:
             TrainingError: The loss is NaN.
         """
         network, schedule, stopped = self.network, self.schedule, None
-        reports: list[RoundReport] = []
-        loss = self._theta_loss(weight, costs)
+        reports, loss = list[RoundReport](), self._theta_loss(weight, costs)
         with applied(self.execution) as device, seeded(self._stage_seed(), device):
             of_weights = build_dense_optimizer(network.layers, self.hyperparameters)
             rate = schedule.theta_learning_rate
@@ -239,28 +238,24 @@ class SupernetTraining:
         self, optimizer: torch.optim.Optimizer, temperature: float, should_stop: ShouldStop | None
     ) -> tuple[float, StopReason | None]:
         """Train the weights for one pass; return the mean NE, and the reason of an early stop."""
-        network = self.network
+        network, choices, coding = self.network, self.network.choices, self.network.coding
+        every, steps = self.schedule.largest_every, itertools.count(1)
         self._let_learn("weights")
-
-        steps = itertools.count(1)
 
         def step(batch: Batch) -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            loss = self._loss(batch, self._masks_of_step(next(steps), len(batch), temperature))
+            number = next(steps)
+            if every and not number % every:  # the largest architecture for all samples
+                masks = choices.one_hot(coding.encode(coding.largest(number // every)), len(batch))
+            else:
+                masks = choices.soft(len(batch), temperature)
+            loss = self._loss(batch, masks)
             loss.backward()
             torch.nn.utils.clip_grad_norm_(network.layers.parameters(), self.schedule.most_gradient)
             optimizer.step()
             return loss
 
         return self._pass("weights", step, should_stop)
-
-    def _masks_of_step(self, step: int, samples: int, temperature: float) -> Masks:
-        """Return random candidate weights for each sample, or in some steps the largest architecture for all."""
-        choices, every = self.network.choices, self.schedule.largest_every
-        if not every or step % every:
-            return choices.soft(samples, temperature)
-        coding = self.network.coding
-        return choices.one_hot(coding.encode(coding.largest(step // every)), samples)
 
     def _learn_theta(
         self,
@@ -270,12 +265,11 @@ class SupernetTraining:
         should_stop: ShouldStop | None,
     ) -> tuple[float, StopReason | None]:
         """Train theta for one pass over the held-out rows; return the mean NE, and the reason of an early stop."""
-        network = self.network
         self._let_learn("theta")
 
         def step(batch: Batch) -> Tensor:
             optimizer.zero_grad(set_to_none=True)
-            masks = network.choices.soft(len(batch), temperature)
+            masks = self.network.choices.soft(len(batch), temperature)
             loss = self._loss(batch, masks)
             weighed(loss / self._base_entropy, masks).backward()
             optimizer.step()
@@ -330,16 +324,9 @@ class SupernetTraining:
         )
 
     def _pass(
-        self,
-        part: Part,
-        step: Callable[[Batch], Tensor],
-        should_stop: ShouldStop | None,
+        self, part: Part, step: Callable[[Batch], Tensor], should_stop: ShouldStop | None
     ) -> tuple[float, StopReason | None]:
-        """Run `step` on every batch of one pass over the rows for `part`.
-
-        Returns:
-            Mean NE of the batches, and the reason of an early stop; None if there was none.
-        """
+        """Run `step` on every batch of one pass; return the mean NE, and the reason of an early stop."""
         rows = self._rows(part, self.passes)
         self.passes += 1
         total, samples, stopped = torch.zeros((), device=self.execution.device), 0, None

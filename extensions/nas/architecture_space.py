@@ -146,7 +146,12 @@ class ArchitectureSpace(Frozen):
         Raises:
             RequestError: A fixed setting is one that this space searches.
         """
-        _check_overrides(overrides)
+        for name in overrides.architecture:
+            if name in SEARCHED:
+                raise RequestError(
+                    f"--search-space architecture searches {name} itself: leave out --set {name}, or use "
+                    "another search space."
+                )
         features, rows = dataset.features, dataset.splits["train"].rows
         widest = min(max(2 ** int(math.log2(max(rows, 1)) / 2), 64), 512)
         widths = (0, widest // 4, widest // 2, widest)
@@ -207,17 +212,14 @@ class ArchitectureSpace(Frozen):
     def defaults(self) -> list[Parameters]:
         """Return the point to try first: the architecture nearest to the defaults of `ModelSpec`, with whole tables."""
         spec = DlrmSpec()
-        bottom = dict(enumerate(spec.bottom_widths))
-        top = dict(enumerate(spec.top_widths))
-        return [
-            {
-                INTERACTION: spec.interaction if spec.interaction in self.interactions else self.interactions[0],
-                **{f"bottom_{layer}": nearest_choice(bottom.get(layer, 0), of) for layer, of in enumerate(self.bottom)},
-                **{f"top_{layer}": nearest_choice(top.get(layer, 0), of) for layer, of in enumerate(self.top)},
-                **{f"dim_{name}": nearest_choice(spec.embedding_dim, widths) for name, widths in self.dims.items()},
-                **{f"share_{name}": max(shares) for name, shares in self.shares.items()},
-            }
-        ]
+        widths = {f"bottom_{layer}": width for layer, width in enumerate(spec.bottom_widths)}
+        widths |= {f"top_{layer}": width for layer, width in enumerate(spec.top_widths)}
+        widths |= {f"dim_{name}": spec.embedding_dim for name in self.dims}
+        shares = {f"share_{name}": max(shares) for name, shares in self.shares.items()}
+        interaction = spec.interaction if spec.interaction in self.interactions else self.interactions[0]
+        others = {name: of for name, of in self.factors().items() if name != INTERACTION and name not in shares}
+        nearest_widths = {name: nearest_choice(widths.get(name, 0), of) for name, of in others.items()}
+        return [{INTERACTION: interaction, **nearest_widths, **shares}]
 
     def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
         """Return the architecture at a point of the space, and the learning rates, which are constant."""
@@ -252,15 +254,6 @@ class ArchitectureSpace(Frozen):
         """
         spec = replace(self.build(parameters)[0], table_dims=(), table_shares=())
         return _flops_per_sample(spec, self.features)
-
-
-def _check_overrides(overrides: Overrides) -> None:
-    for name in overrides.architecture:
-        if name in SEARCHED:
-            raise RequestError(
-                f"--search-space architecture searches {name} itself: leave out --set {name}, or use "
-                "another search space."
-            )
 
 
 def shares_worth(ids: int) -> tuple[float, ...]:

@@ -14,7 +14,7 @@ from shunter.engine.probes.steps import time_steps
 from shunter.errors import HardwareError
 from shunter.extensions.nas.supernet.costs import cost_of, cost_table
 from shunter.extensions.nas.supernet.network import Supernet
-from shunter.extensions.nas.supernet.paths import INPUT, OUTPUT, MlpPaths
+from shunter.extensions.nas.supernet.space import INPUT, OUTPUT
 from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.probes.quantities import measured_seconds
 from shunter.hardware.probes.timing import repeat, threads
@@ -56,10 +56,10 @@ def measure_operators(
     with threads(thread_count), measure_energy(accelerator) as meter:
         durations = {key: repeat(work, device, seconds_each) for key, work in works.items()}
     reading = meter.reading
-    watts = None
-    if reading.mean_watts is not None and reading.method != "unavailable":
-        watts = Quantity(value=reading.mean_watts, source=reading.method)
-    return OperatorTimes(seconds={key: measured_seconds(times) for key, times in durations.items()}, watts=watts)
+    seconds = {key: measured_seconds(times) for key, times in durations.items()}
+    if reading.mean_watts is None or reading.method == "unavailable":
+        return OperatorTimes(seconds=seconds, watts=None)
+    return OperatorTimes(seconds=seconds, watts=Quantity(value=reading.mean_watts, source=reading.method))
 
 
 def linear_work(batch_size: int, inputs: int, outputs: int, device: torch.device, *, is_first: bool = False) -> Work:
@@ -118,9 +118,8 @@ class MeasuredCosts:
     ) -> None:
         self.unit, self.base, self._scale = unit, 0.0, 1.0
         self.source = "measured"
-        self._times: OperatorTimes = measure_operators(
-            _works(network, execution), execution.device, thread_count=execution.threads
-        )
+        works = _works(network, execution)
+        self._times = measure_operators(works, execution.device, thread_count=execution.threads)
         if unit == "joules":
             watts = self._times.watts
             if watts is None:
@@ -155,20 +154,14 @@ def _works(network: Supernet, execution: Execution) -> dict[Key, Work]:
     space, features, batch = network.space, network.features, execution.batch_size
     device = torch.device(execution.device)
     works: dict[Key, Work] = {}
-    mlps: list[tuple[str, MlpPaths, int, int]] = [
-        ("linear", network.coding.top, network.layers.top_inputs, features.outputs)
-    ]
+    mlps = [("linear", network.coding.top, network.layers.top_inputs, features.outputs)]
     if network.coding.bottom:
         mlps.append(("first", network.coding.bottom, len(features.dense), space.base.embedding_dim))
     for kind, paths, inputs, outputs in mlps:
         for before, after in paths.linear_shapes():
             is_first = kind == "first" and before == INPUT
-            key = (
-                "first" if is_first else "linear",
-                inputs if before == INPUT else before,
-                outputs if after == OUTPUT else after,
-            )
-            works[key] = linear_work(batch, key[1], key[2], device, is_first=is_first)
+            shape = inputs if before == INPUT else before, outputs if after == OUTPUT else after
+            works["first" if is_first else "linear", *shape] = linear_work(batch, *shape, device, is_first=is_first)
     vectors = len(features.categorical) + (1 if features.dense else 0)
     for name in space.interactions:
         module = dlrm_interaction(name, space.base.embedding_dim, vectors).to(device)

@@ -8,9 +8,7 @@ import numpy as np
 
 from shunter.extensions.nas.architecture_search import Learned
 from shunter.extensions.nas.architecture_space import ArchitectureSpace
-from shunter.extensions.nas.supernet.paths import INPUT, SKIP
-from shunter.extensions.nas.supernet.space import INTERACTION, Coding
-from shunter.extensions.nas.supernet.tables import dim_choice, share_choice
+from shunter.extensions.nas.supernet.space import INPUT, INTERACTION, SKIP, Coding, dim_choice, share_choice
 from shunter.extensions.nas.supernet_search import RESULT, supernet_space
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import open_run
@@ -97,13 +95,14 @@ def _labels(space: ArchitectureSpace) -> dict[str, dict[int, str]]:
     choices = supernet_space(space)
     coding = Coding(choices, space.features)
     paths = [*((coding.bottom,) if coding.bottom else ()), coding.top]
-    names = {name: [_source(source) for source in sources] for mlp in paths for name, sources in mlp.candidates.items()}
+    sources = {INPUT: "from the input", SKIP: "left out"}
+    names = {
+        name: [sources.get(width, f"from {width}") for width in widths]
+        for mlp in paths
+        for name, widths in mlp.candidates.items()
+    }
     names[INTERACTION] = list(choices.interactions)
     for table in range(len(choices.dims)):
         names[dim_choice(table)] = [f"{width} wide" for width in choices.dims[table]]
         names[share_choice(table)] = [f"{share:g} of the rows" for share in choices.shares[table]]
     return {name: dict(enumerate(of)) for name, of in names.items()}
-
-
-def _source(width: int) -> str:
-    return {INPUT: "from the input", SKIP: "left out"}.get(width, f"from {width}")

@@ -15,7 +15,7 @@ import torch
 
 from shunter.engine.checkpoint.checked_files import read_json, write_json
 from shunter.engine.checkpoint.storage import read_tensors, write_tensors
-from shunter.engine.config import Execution, Hyperparameters
+from shunter.engine.config import Execution
 from shunter.engine.memory import available_memory_bytes
 from shunter.engine.stopping import EnergyLimit, StopConditions, StopKind, StopLimit, StopReason
 from shunter.engine.stopping_text import stop_reason_of_old_text, stop_text
@@ -181,7 +181,16 @@ def _build(context: SearchContext, schedule: SupernetSchedule) -> SupernetTraini
             f"The embedding tables of the super-net take {needed:,} bytes, but only {available:,} are free "
             f"on {execution.device}: use another search method, or fewer shares of rows."
         )
-    execution, hyperparameters = _at_most_samples(execution, space.build(space.defaults()[0])[1])
+    # Each sample has its own mixture, so on a CPU larger batches are not faster per sample and mean fewer steps.
+    batch_size = min(execution.batch_size, MOST_SAMPLES) if execution.device == "cpu" else execution.batch_size
+    rates = space.build(space.defaults()[0])[1]
+    scale = rate_scale(batch_size) / rate_scale(execution.batch_size)
+    hyperparameters = replace(
+        rates,
+        dense_learning_rate=scale * rates.dense_learning_rate,
+        embedding_learning_rate=scale * rates.embedding_learning_rate,
+    )
+    execution = replace(execution, batch_size=batch_size)
     network = Supernet(
         choices,
         features,
@@ -190,20 +199,6 @@ def _build(context: SearchContext, schedule: SupernetSchedule) -> SupernetTraini
         device=execution.device,
     ).train()
     return SupernetTraining(network, context.dataset, hyperparameters, execution, schedule, seed=context.seed)
-
-
-def _at_most_samples(execution: Execution, rates: Hyperparameters) -> tuple[Execution, Hyperparameters]:
-    """Limit the batch to `MOST_SAMPLES` on a CPU and adapt the learning rates: larger batches only mean fewer steps.
-
-    Each sample has its own mixture, so the time per sample on a CPU does not fall with larger batches.
-    """
-    batch_size = min(execution.batch_size, MOST_SAMPLES) if execution.device == "cpu" else execution.batch_size
-    scale = rate_scale(batch_size) / rate_scale(execution.batch_size)
-    return replace(execution, batch_size=batch_size), replace(
-        rates,
-        dense_learning_rate=scale * rates.dense_learning_rate,
-        embedding_learning_rate=scale * rates.embedding_learning_rate,
-    )
 
 
 def _execution(context: SearchContext) -> Execution:
@@ -216,40 +211,32 @@ def _execution(context: SearchContext) -> Execution:
 
 def _costs(context: SearchContext, training: SupernetTraining) -> CostTable | None:
     """Return the cost of every operator, counted or measured; None if no cost is weighed against NE."""
-    network, execution = training.network, _execution(context)  # costs of a trial's step, with its batch size
-    match context.cost:
-        case None:
-            return None
-        case "parameter_bytes":
-            return cost_table(network, CountedBytes(network))
-        case "step_seconds":
-            costs = MeasuredCosts(network, context.dataset, training.hyperparameters, execution, "seconds")
-        case "joules_per_sample":
-            costs = MeasuredCosts(network, context.dataset, training.hyperparameters, execution, "joules")
-    return cost_table(network, costs)
+    network, rates = training.network, training.hyperparameters
+    if context.cost is None:
+        return None
+    if context.cost == "parameter_bytes":
+        return cost_table(network, CountedBytes(network))
+    unit = "seconds" if context.cost == "step_seconds" else "joules"
+    # The costs are those of a trial's step, with its batch size.
+    return cost_table(network, MeasuredCosts(network, context.dataset, rates, _execution(context), unit))
 
 
 class _Allowance:
     """Stop criterion of a super-net's training: its share of the budget, or the end of the search."""
 
     def __init__(self, context: SearchContext, left: BudgetLeft, meter: EnergyMeter) -> None:
-        self._clock, self._meter = context.clock, meter
+        self._clock = context.clock
         self._ends_at = math.inf if left.seconds is None else self._clock.seconds + BUDGET_SHARE * left.seconds
-        self._stop = StopConditions(self._clock, (self._time,))
+        ended = StopReason(StopKind.SHARE, StopLimit.TIME)
+        stop = StopConditions(self._clock, (lambda: None if self.seconds_left() else ended,))
         if left.joules is not None:
             share = BUDGET_SHARE * left.joules
-            self._stop = self._stop.also(EnergyLimit(self._clock, StopKind.SHARE, self._joules, share))
-        self.check = self._stop.also(context.should_stop).check
+            stop = stop.also(EnergyLimit(self._clock, StopKind.SHARE, lambda: meter.joules_so_far() or 0.0, share))
+        self.check = stop.also(context.should_stop).check
 
     def seconds_left(self) -> float:
         """Return the remaining seconds; infinity without a time limit."""
         return max(0.0, self._ends_at - self._clock.seconds)
-
-    def _time(self) -> StopReason | None:
-        return None if self.seconds_left() else StopReason(StopKind.SHARE, StopLimit.TIME)
-
-    def _joules(self) -> float:
-        return self._meter.joules_so_far() or 0.0
 
 
 class _Kept:

@@ -25,7 +25,7 @@ SEARCH_METHODS = Registry(
             capabilities={"only_space": "architecture", "one_at_a_time": True},
         ),
         "rl": Entry(
-            target="shunter.extensions.nas.reinforce.build:controller_for", capabilities={"one_at_a_time": True}
+            target="shunter.extensions.nas.reinforce.controller:controller_for", capabilities={"one_at_a_time": True}
         ),
         "transfer": Entry(target="shunter.extensions.meta_learning.transfer:Transfer"),
     },

@@ -5,20 +5,24 @@ after every few rewards. If past trials are informative (`guide.Guide`), the pol
 for diverging from them at first. If the past trials prove misleading, the policy restarts without them.
 """
 
+import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
+from shunter.extensions.nas.architecture_space import ArchitectureSpace
 from shunter.extensions.nas.reinforce import checkpoint
-from shunter.extensions.nas.reinforce.actions import Action, Actions
 from shunter.extensions.nas.reinforce.checkpoint import CurvePoint
-from shunter.extensions.nas.reinforce.experience import History
+from shunter.extensions.nas.reinforce.experience import Action, Actions, History
 from shunter.extensions.nas.reinforce.guide import agrees, guide_for
 from shunter.extensions.nas.reinforce.learner import Learner, Tried
 from shunter.extensions.nas.reinforce.policy import sample
+from shunter.search.context import SearchContext
 from shunter.search.protocol import BudgetLeft, Cost, Outcome, Parameters
 from shunter.search.reward import reward
+from shunter.tracking.runs import open_run
 
 BATCH = 8  # number of rewards between two improvements of the policy
 HORIZON = 100  # planned number of rewards of a search without a budget in trials
@@ -89,12 +93,14 @@ class Controller:
         self._told.append((action, outcome))
         if self._learner is None:  # trials before this process are predicted later
             return
-        if self._is_new(action):
-            self._predictions[self._actions.identity(action)] = (
-                None  # proposed by another method, perhaps for its quality
-            )
-        if self._learner.guide and not self._guide_agrees():
-            self._learner = self._let_loose()
+        # A new action was proposed by another method, perhaps for its quality.
+        self._predictions.setdefault(self._actions.identity(action), None)
+        guided = [point for point in self._tried() if point.predicted is not None] if self._learner.guide else []
+        if not agrees(np.array([point.predicted for point in guided]), np.array([point.reward for point in guided])):
+            # The past trials are misleading.
+            self._predictions = dict.fromkeys(self._predictions)
+            self._learnt = 0
+            self._learner = Learner(self._actions, None, seed=self._seed)
         if len(self._told) - self._learnt >= BATCH:
             self._learn(self._learner)
 
@@ -123,12 +129,16 @@ class Controller:
         kept = checkpoint.load(self._directory) if self._directory else None
         if kept is None:
             return None
-        told = list(self._told)
-        learnt = [_take(told, action) for action, _ in kept.learnt]
+        told, learnt = list(self._told), list[tuple[Action, Outcome]]()
+        for action, _ in kept.learnt:
+            index = next((index for index, (known, _) in enumerate(told) if known == action), None)
+            if index is None:
+                return None
+            learnt.append(told.pop(index))
         guide = guide_for(self._actions, self._past, self._features, self._cost, seed=self._seed)
-        if None in learnt or (kept.is_guided and guide is None):
+        if kept.is_guided and guide is None:
             return None
-        self._told = [pair for pair in learnt if pair] + told  # in the order of training
+        self._told = learnt + told  # in the order of training
         self._learnt, self.curve = len(learnt), list(kept.curve)
         for action, predicted in kept.learnt:
             self._predictions[self._actions.identity(action)] = predicted
@@ -146,26 +156,11 @@ class Controller:
         weight = self._anchor_weight() * trusted if learner.guide else 0.0
         learner.learn(tried, weight)
         self._learnt, self._distrusted = len(tried), 0
-        self._note(learner, tried, weight)
-
-    def _guide_agrees(self) -> bool:
-        """Return True if the guide's predictions of points agree with their later measurements."""
-        guided = [point for point in self._tried() if point.predicted is not None]
-        return agrees(np.array([point.predicted for point in guided]), np.array([point.reward for point in guided]))
-
-    def _let_loose(self) -> Learner:
-        """Return a new learner without the guide, whose past trials are misleading."""
-        self._predictions = dict.fromkeys(self._predictions)
-        self._learnt = 0
-        return Learner(self._actions, None, seed=self._seed)
-
-    def _note(self, learner: Learner, tried: Sequence[Tried], guide_weight: float) -> None:
-        """Add a point to the learning curve, and save the state."""
         point = CurvePoint(
             evaluations=len(tried),
             best_reward=max(point.reward for point in tried),
             entropy_share=learner.entropy_share(),
-            guide_weight=guide_weight,
+            guide_weight=weight,
             is_guided=learner.guide is not None,
         )
         self.curve.append(point)
@@ -194,7 +189,7 @@ class Controller:
         generator = np.random.default_rng((self._seed, known))  # so that a resumed search draws the same numbers
         if learner.guide and self._anchor_weight() > 0 and known % CONTROL_EVERY == CONTROL_EVERY - 1:
             return self._first_new(self._actions.uniform(DRAWS, generator)) or self._any_new(generator)
-        near = self._near_the_best(generator) if self._falls_short() else None
+        near = self._near_the_best(generator)
         if near is not None:
             return near
         warmer = 1.0
@@ -220,16 +215,16 @@ class Controller:
         return next((action for action in actions if self._is_new(action) and self._actions.fits(action)), None)
 
     def _near_the_best(self, generator: np.random.Generator) -> Action | None:
-        """Return a new point that differs from the best one in one factor; None if all were requested before."""
-        best = max(self._tried(), key=lambda point: point.reward).action
-        return self._first_new(generator.permutation(np.array(self._actions.neighbours(best))))
+        """Return a new point that differs from the best one in one factor; None if all were requested before.
 
-    def _falls_short(self) -> bool:
-        """Return True if the last points were all clearly worse than the first one, the baseline."""
-        if len(self._told) <= PATIENCE:
-            return False
-        rewards = np.array([point.reward for point in self._tried()])
-        return bool((rewards[-PATIENCE:] < rewards[0] - MARGIN * rewards.std()).all())
+        None too unless the last points were all clearly worse than the first one, the baseline.
+        """
+        tried = self._tried()
+        rewards = np.array([point.reward for point in tried])
+        if len(tried) <= PATIENCE or not (rewards[-PATIENCE:] < rewards[0] - MARGIN * rewards.std()).all():
+            return None
+        best = max(tried, key=lambda point: point.reward).action
+        return self._first_new(generator.permutation(np.array(self._actions.neighbours(best))))
 
     def _is_new(self, action: Action) -> bool:
         return self._actions.identity(action) not in self._predictions
@@ -258,11 +253,66 @@ class Controller:
         return History.of(self._actions, self._features, told)
 
 
-def _take(told: list[tuple[Action, Outcome]], action: Action) -> tuple[Action, Outcome] | None:
-    """Remove and return the first outcome of an action in a list; None if there is none."""
-    index = next((index for index, (known, _) in enumerate(told) if known == action), None)
-    return None if index is None else told.pop(index)
-
-
 def _row(action: Action) -> np.ndarray:
     return np.array([action])
+
+
+def controller_for(context: SearchContext) -> Controller:
+    """Return the search method; it starts without a guide if there are no past studies of similar points.
+
+    Raises:
+        RequestError: A factor of the space has no values.
+        InfeasibleError: Even the smallest architecture takes more memory than the limit allows.
+        DataError: An array cannot be read.
+        TrackingError: The run of the search cannot be opened.
+    """
+    space, limits = context.space, context.limits
+    defaults, features = space.defaults(), dict[str, float]()
+    if any(study.features for study in context.past):  # otherwise no past study has meta-features to compare with
+        from shunter.extensions.meta_learning.features import meta_features  # imported by reading the past studies
+
+        features = meta_features(context.dataset)
+    actions = Actions(
+        space.factors(),
+        default=defaults[0] if defaults else None,
+        identity=space.identity,
+        bytes_of=space.parameter_bytes if isinstance(space, ArchitectureSpace) else None,
+        most_bytes=limits.max_memory_gib * 2**30 if limits and limits.max_memory_gib else None,
+    )
+    return Controller(
+        actions,
+        cost=context.cost,
+        seed=context.seed,
+        defaults=defaults,
+        past=[History.of(actions, _in_units(study.features), study.trials) for study in context.past],
+        features=_in_units(features),
+        horizon=context.trials,
+        directory=context.directory,
+        on_improved=_logged(context.run_id),
+    )
+
+
+def _logged(run_id: str | None) -> Callable[[CurvePoint], None] | None:
+    """Return a function that logs the learning curve to the run of the search."""
+    if run_id is None:
+        return None
+    run = open_run(run_id)
+
+    def log(point: CurvePoint) -> None:
+        figures = {f"search.rl.{name}": float(value) for name, value in asdict(point).items() if name != "evaluations"}
+        run.log_metrics(figures, step=point.evaluations)
+
+    return log
+
+
+def _in_units(features: Mapping[str, float]) -> dict[str, float]:
+    """Return meta-features in units in which data sets are compared, where a difference of one is relevant."""
+    if not features:
+        return {}
+    from shunter.extensions.meta_learning.neighbours import SCALES
+
+    return {
+        name: scaled(features[name]) / unit
+        for name, (scaled, unit) in SCALES.items()
+        if math.isfinite(features.get(name, math.nan))
+    }

@@ -17,8 +17,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shunter.extensions.nas.reinforce.actions import Actions
-from shunter.extensions.nas.reinforce.experience import History, Levels, States, pooled_levels, predicted_reward
+from shunter.extensions.nas.reinforce.experience import (
+    Actions,
+    History,
+    Levels,
+    States,
+    pooled_levels,
+    predicted_reward,
+)
 from shunter.extensions.nas.reinforce.policy import Policy, as_states, log_probabilities, most_entropy, sample
 from shunter.extensions.nas.reinforce.surrogate import Surrogate, rank_correlation
 from shunter.search.protocol import COSTS, Cost
@@ -75,7 +81,9 @@ class InverseModel:
             levels: Levels of the present data, which set the weight of the cost.
             present: Meta-features of the present data.
         """
-        aim = self._best_by_reward(present, levels)
+        best, figures = self._search(present, lambda figures: predicted_reward(figures, levels, self._cost))
+        cost = figures[:, self._column].max() if self._column else 0.0
+        aim = self._demonstration(present, best, figures[:, 0].mean(), cost)
         demonstrations = [aim, *(example for features in known for example in self._best_within_costs(features))]
         states = as_states([example.state for example in demonstrations for _ in example.actions])
         labels = torch.from_numpy(np.concatenate([example.actions for example in demonstrations]))
@@ -103,16 +111,6 @@ class InverseModel:
             _, predicted = self.policy(state)
             ((predicted - wanted) ** 2).mean().backward()
             optimizer.step()
-
-    def _best_by_reward(self, features: Mapping[str, float], levels: Levels) -> Demonstration:
-        """Return the best actions of a data set by reward, with the targets that they reach."""
-
-        def score(figures: np.ndarray) -> np.ndarray:
-            return predicted_reward(figures, levels, self._cost)
-
-        best, figures = self._search(features, score)
-        cost = figures[:, self._column].max() if self._column else 0.0
-        return self._demonstration(features, best, figures[:, 0].mean(), cost)
 
     def _best_within_costs(self, features: Mapping[str, float]) -> list[Demonstration]:
         """Return the best actions of a data set within each quantile of the cost."""

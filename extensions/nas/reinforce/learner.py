@@ -15,9 +15,8 @@ import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
-from shunter.extensions.nas.reinforce.actions import Action, Actions
 from shunter.extensions.nas.reinforce.checkpoint import optimizer_tensors, part, restore_optimizer
-from shunter.extensions.nas.reinforce.experience import MOST_DEVIATION
+from shunter.extensions.nas.reinforce.experience import MOST_DEVIATION, Action, Actions
 from shunter.extensions.nas.reinforce.guide import Guide
 from shunter.extensions.nas.reinforce.policy import (
     Policy,

@@ -7,9 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from shunter.extensions.nas.reinforce.actions import Actions
 from shunter.extensions.nas.reinforce.checkpoint import optimizer_tensors, part, restore_optimizer
-from shunter.extensions.nas.reinforce.experience import FIGURES, History, States
+from shunter.extensions.nas.reinforce.experience import FIGURES, Actions, History, States
 
 MEMBERS = 5
 WIDTH = 32
@@ -68,8 +67,12 @@ class Surrogate:
         inputs = torch.cat([self._inputs(history.features, history.actions) for history in histories])
         targets = torch.from_numpy(np.concatenate([history.standardised for history in histories])).float()
         points = [len(history.actions) for history in histories]
-        weights = _weights(points).view(-1, 1) * ~targets.isnan()
-        held_out = _held_out(points)
+        # Points of small data sets have up to ten times the weight of others.
+        weight_of = [min(10.0, max(points) / max(count, 1)) for count in points]
+        weights = torch.tensor(weight_of).repeat_interleave(torch.tensor(points)).view(-1, 1) * ~targets.isnan()
+        # Each member does not see a fixed fifth of each data set, `[members, points]`.
+        positions = torch.cat([torch.arange(count) for count in points])
+        held_out = positions % MEMBERS == torch.arange(MEMBERS).unsqueeze(1)
         weights = weights * ~held_out.unsqueeze(2)
         targets = targets.nan_to_num()
         for _ in range(steps):
@@ -80,7 +83,9 @@ class Surrogate:
             self._optimizer.step()
         with torch.no_grad():
             unseen = (self.network(inputs)[..., 0] * held_out).sum(0).numpy()
-        self.skill = _mean_rank_correlation(unseen, targets[:, 0].numpy(), points)
+        actual, bounds = targets[:, 0].numpy(), pairwise(np.cumsum((0, *points)))
+        skills = [rank_correlation(unseen[a:b], actual[a:b]) for a, b in bounds if b > a]
+        self.skill = float(np.mean(skills or [0.0]))
 
     def predict(self, features: Mapping[str, float], actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return mean and standard deviation of the members' predictions on one data set, each `[points, figures]`."""
@@ -110,22 +115,3 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
     from scipy.stats import rankdata
 
     return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
-
-
-def _mean_rank_correlation(predicted: np.ndarray, actual: np.ndarray, points: Sequence[int]) -> float:
-    bounds = np.cumsum((0, *points))
-    return float(
-        np.mean([rank_correlation(predicted[a:b], actual[a:b]) for a, b in pairwise(bounds) if b > a] or [0.0])
-    )
-
-
-def _weights(points: Sequence[int]) -> Tensor:
-    """Return the weight of each point: up to ten times higher for points of small data sets."""
-    most = max(points)
-    return torch.cat([torch.full((count,), min(10.0, most / max(count, 1))) for count in points])
-
-
-def _held_out(points: Sequence[int]) -> Tensor:
-    """Return the mask `[members, points]` of the points held out from each member: a fixed fifth of each data set."""
-    positions = torch.cat([torch.arange(count) for count in points])
-    return positions % MEMBERS == torch.arange(MEMBERS).unsqueeze(1)

@@ -12,9 +12,17 @@ from torch import Tensor
 
 from shunter.extensions.nas.supernet.masks import Choices, Masks
 from shunter.extensions.nas.supernet.network import Supernet
-from shunter.extensions.nas.supernet.paths import INPUT, OUTPUT, LayerCosts, MlpPaths
-from shunter.extensions.nas.supernet.space import INTERACTION, Architecture, Coding
-from shunter.extensions.nas.supernet.tables import dim_choice, share_choice
+from shunter.extensions.nas.supernet.space import (
+    INPUT,
+    INTERACTION,
+    OUTPUT,
+    Architecture,
+    Coding,
+    LayerCosts,
+    MlpPaths,
+    dim_choice,
+    share_choice,
+)
 from shunter.models.counting import count_model
 from shunter.models.counts import FLOAT_BYTES
 from shunter.models.spec import rows_kept
@@ -66,13 +74,11 @@ class CostTable:
 
 def cost_table(network: Supernet, costs: OperatorCosts) -> CostTable:
     """Return the cost of every operator of a super-net."""
-    space, features = network.space, network.features
-    top_inputs = network.layers.top_inputs
+    space, features, paths = network.space, network.features, network.coding
     bottom: LayerCosts = {}
-    paths = network.coding
     if paths.bottom:
         bottom = _of_layers(paths.bottom, len(features.dense), space.base.embedding_dim, costs, is_first=True)
-    top = _of_layers(paths.top, top_inputs, features.outputs, costs, is_first=False)
+    top = _of_layers(paths.top, network.layers.top_inputs, features.outputs, costs, is_first=False)
     interactions = tuple(costs.interaction(name) for name in space.interactions)
     tables = tuple(
         tuple(tuple(costs.table(rows_kept(rows, share), width) for width in widths) for share in shares)
@@ -129,14 +135,23 @@ class CountedBytes:
     """Bytes of the parameters, equal to `shunter.models.counting.ModelCounts.parameter_bytes`.
 
     Args:
-        network: The super-net.
+        network: Super-net.
     """
 
     unit = "bytes"
     base = 0.0
 
     def __init__(self, network: Supernet) -> None:
-        self._of_interactions = _bytes_of_interactions(network, self)
+        # Bytes of each interaction: a model without hidden layers, minus its output layers.
+        space, features = network.space, network.features
+        outputs = self.linear(network.layers.top_inputs, features.outputs, is_first=False)
+        if features.dense:
+            outputs += self.linear(len(features.dense), space.base.embedding_dim, is_first=True)
+        bare = replace(space.base, bottom_widths=(), top_widths=(), table_dims=(), table_shares=())
+        self._of_interactions = {
+            name: count_model(replace(bare, interaction=name), features).dense_parameter_bytes - outputs
+            for name in space.interactions
+        }
 
     def linear(self, inputs: int, outputs: int, *, is_first: bool) -> float:
         """Return the bytes of weights and biases."""
@@ -149,16 +164,3 @@ class CountedBytes:
     def interaction(self, name: str) -> float:
         """Return the bytes of an interaction's weights."""
         return self._of_interactions[name]
-
-
-def _bytes_of_interactions(network: Supernet, costs: CountedBytes) -> dict[str, float]:
-    """Return the bytes of each interaction: a model without hidden layers, minus its output layers."""
-    space, features = network.space, network.features
-    outputs = costs.linear(network.layers.top_inputs, features.outputs, is_first=False)
-    if features.dense:
-        outputs += costs.linear(len(features.dense), space.base.embedding_dim, is_first=True)
-    bare = replace(space.base, bottom_widths=(), top_widths=(), table_dims=(), table_shares=())
-    return {
-        name: count_model(replace(bare, interaction=name), features).dense_parameter_bytes - outputs
-        for name in space.interactions
-    }

@@ -1,13 +1,20 @@
 """Super-net of a DLRM: tables, MLPs and interactions in every form that an architecture may have."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from shunter.extensions.nas.supernet.masks import Choices, Masks
-from shunter.extensions.nas.supernet.paths import INPUT, SKIP, MlpPaths
-from shunter.extensions.nas.supernet.space import INTERACTION, Architecture, Coding, SupernetSpace
+from shunter.extensions.nas.supernet.space import (
+    INPUT,
+    INTERACTION,
+    SKIP,
+    Coding,
+    MlpPaths,
+    SupernetSpace,
+)
 from shunter.extensions.nas.supernet.tables import SuperTables
 from shunter.models.embeddings.request import Kernel
 from shunter.models.interactions import DlrmInteraction, dlrm_interaction, pair_count
@@ -57,12 +64,8 @@ class SuperMlp(nn.Module):
         first = sorted({after for before, after in shapes if before == INPUT and after})
         self.first = Candidates(inputs, first) if first else None
         self.hidden = nn.ModuleList(
-            nn.ModuleDict(
-                {str(width): Candidates(width, paths.made(layer)) for width in paths.widths[layer] if width != INPUT}
-            )
-            if paths.made(layer)
-            else nn.ModuleDict()
-            for layer in range(len(paths.layers))
+            nn.ModuleDict({str(width): Candidates(width, made) for width in before if made and width != INPUT})
+            for before, made in zip(paths.widths, map(paths.made, range(len(paths.layers))), strict=False)
         )
         kind = nn.Linear if rectified else OutputLayer
         self.output = nn.ModuleDict({str(width): kind(width or inputs, outputs) for width in paths.widths[-1]})
@@ -79,15 +82,15 @@ class SuperMlp(nn.Module):
         for layer in range(len(self.paths.layers)):
             now = self._layer(layer, now, first, masks)
         mask = masks[self.paths.output_choice]
-        outputs = [self._output(width, activations) for width, activations in now.items()]
-        return mixed(outputs, mask)
+        outputs = [self.output[str(width)](activations) for width, activations in now.items()]
+        return mixed([output.relu() if self.rectified else output for output in outputs], mask)
 
     def _layer(
         self, layer: int, before: dict[int, Tensor], first: dict[int, Tensor], masks: Masks
     ) -> dict[int, Tensor]:
         """Return the activations of each width after a layer, given the activations before the layer."""
-        made = {int(width): module.split(before[int(width)]) for width, module in self._modules_of(layer)}
-        made[INPUT] = first
+        modules: Any = self.hidden[layer]
+        made = {INPUT: first, **{int(width): module.split(before[int(width)]) for width, module in modules.items()}}
         after: dict[int, Tensor] = {}
         for width in self.paths.widths[layer + 1]:
             name = self.paths.choice(layer, width)
@@ -95,15 +98,6 @@ class SuperMlp(nn.Module):
             candidates = [before[width] if source == SKIP else made[source][width] for source in sources]
             after[width] = mixed(candidates, masks[name])
         return after
-
-    def _modules_of(self, layer: int) -> list[tuple[str, Candidates]]:
-        modules = self.hidden[layer]
-        assert isinstance(modules, nn.ModuleDict)
-        return [(width, module) for width, module in modules.items() if isinstance(module, Candidates)]
-
-    def _output(self, width: int, activations: Tensor) -> Tensor:
-        output = self.output[str(width)](activations)
-        return output.relu() if self.rectified else output
 
 
 def mixed(candidates: Sequence[Tensor], mask: Tensor) -> Tensor:
@@ -189,18 +183,6 @@ class Supernet(nn.Module):
     def forward(self, dense: Tensor, values: Tensor, offsets: Tensor, masks: Masks) -> Tensor:
         """Score a batch with the mixture given by the masks; see `shunter.models.recommender.Recommender`."""
         return self.layers(dense, self.tables(values, offsets, masks), masks)
-
-
-class Inherited(nn.Module):
-    """Model of one architecture, with the shared weights of the super-net."""
-
-    def __init__(self, network: Supernet, architecture: Architecture) -> None:
-        super().__init__()
-        self.network, self._picked = network, network.coding.encode(architecture)
-
-    def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
-        """Score a batch; see `shunter.models.recommender.Recommender`."""
-        return self.network(dense, values, offsets, self.network.choices.one_hot(self._picked, len(dense)))
 
 
 class _Layers(nn.Module):

@@ -14,29 +14,14 @@ import torch
 from torch import Tensor, nn
 
 from shunter.extensions.nas.supernet.masks import Masks
+from shunter.extensions.nas.supernet.space import dim_choice, share_choice
 from shunter.models.embeddings.pooled import build_embeddings
 from shunter.models.embeddings.request import Kernel
 from shunter.models.spec import Features, rows_kept
 
 
-def dim_choice(table: int) -> str:
-    """Return the name of the choice of a table's width."""
-    return f"dim_{table}"
-
-
-def share_choice(table: int) -> str:
-    """Return the name of the choice of a table's share of ids with a row of their own."""
-    return f"share_{table}"
-
-
 class _Lookup(NamedTuple):
-    """Lookup of one bag in one candidate table.
-
-    Attributes:
-        table: Table whose ids are looked up.
-        number: Index of the candidate.
-        bag: Bag of the sample.
-    """
+    """Lookup of one bag in one candidate table: index of the candidate `number`, with `rows` rows, of a `table`."""
 
     table: int
     number: int
@@ -103,13 +88,13 @@ class SuperTables(nn.Module):
                 columns[table, number, :width] = 1.0
         indices = {
             "columns": columns,
-            "table_of": torch.tensor(of_bag),
-            "lookup_bags": torch.tensor([lookup.bag for lookup in self.lookups]),
-            "lookup_tables": torch.tensor([lookup.table for lookup in self.lookups]),
-            "lookup_numbers": torch.tensor([lookup.number for lookup in self.lookups]),
+            "table_of": of_bag,
+            "lookup_bags": [lookup.bag for lookup in self.lookups],
+            "lookup_tables": [lookup.table for lookup in self.lookups],
+            "lookup_numbers": [lookup.number for lookup in self.lookups],
         }
-        for name, tensor in indices.items():
-            self.register_buffer(name, tensor.to(device), persistent=False)
+        for name, values in indices.items():
+            self.register_buffer(name, torch.as_tensor(values).to(device), persistent=False)
 
     def forward(self, values: Tensor, offsets: Tensor, masks: Masks) -> Tensor:
         """Look up one batch, as `shunter.models.embeddings.role.EmbeddingTables` does, and mix the candidates.

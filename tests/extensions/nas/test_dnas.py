@@ -16,7 +16,7 @@ from shunter.extensions.nas.architecture_search import SupernetSchedule, Superne
 from shunter.extensions.nas.architecture_space import ArchitectureSpace
 from shunter.extensions.nas.dnas import Dnas
 from shunter.extensions.nas.supernet.masks import draw
-from shunter.extensions.nas.supernet.network import Inherited, Supernet
+from shunter.extensions.nas.supernet.network import Supernet
 from shunter.extensions.nas.supernet.space import Coding
 from shunter.extensions.nas.supernet_search import (
     WEIGHTS,
@@ -40,6 +40,7 @@ from shunter.search.space.settings import SearchSpace
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset
+from tests.extensions.nas.supernet.planted import Inherited
 
 QUICK = SupernetSchedule(rounds=1, theta_steps=5)
 LEFT = BudgetLeft(trials=20)

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from shunter.extensions.nas.reinforce.actions import Actions
 from shunter.extensions.nas.reinforce.controller import Controller
-from shunter.extensions.nas.reinforce.experience import History
+from shunter.extensions.nas.reinforce.experience import Actions, History
 from shunter.search.protocol import BudgetLeft, Outcome, Parameters
 
 SIZES = (4, 4, 4, 4)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shunter.errors import InfeasibleError, RequestError
-from shunter.extensions.nas.reinforce.actions import Actions
+from shunter.extensions.nas.reinforce.experience import Actions
 
 FACTORS = {"width": (16, 64, 256), "kind": ("dot", "cross"), "rate": (0.001, 0.01, 0.1), "rank": (None, 8)}
 values = st.fixed_dictionaries({name: st.sampled_from(choices) for name, choices in FACTORS.items()})

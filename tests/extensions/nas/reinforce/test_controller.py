@@ -5,8 +5,8 @@ from functools import cache
 import numpy as np
 import pytest
 
-from shunter.extensions.nas.reinforce.actions import Actions
 from shunter.extensions.nas.reinforce.controller import Controller
+from shunter.extensions.nas.reinforce.experience import Actions
 from shunter.search.protocol import BudgetLeft, Outcome, Parameters
 from tests.extensions.nas.reinforce.planted import ACTIONS, history_of, outcome_at, tables
 

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from shunter.extensions.nas.reinforce.actions import Actions
-from shunter.extensions.nas.reinforce.experience import History, levels_of, predicted_reward
+from shunter.extensions.nas.reinforce.experience import Actions, History, levels_of, predicted_reward
 from shunter.extensions.nas.reinforce.guide import INITIAL_ENTROPY, Guide, agrees, guide_for
 from shunter.extensions.nas.reinforce.learner import Tried, standardised
 from shunter.extensions.nas.reinforce.policy import entropy, log_probabilities, most_entropy

@@ -4,11 +4,10 @@ import itertools
 from collections.abc import Iterator
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from shunter.extensions.nas.supernet.network import Candidates, SuperMlp, Supernet
-from shunter.extensions.nas.supernet.paths import INPUT
-from shunter.extensions.nas.supernet.space import Architecture, SupernetSpace
+from shunter.extensions.nas.supernet.space import INPUT, Architecture, SupernetSpace
 from shunter.models.embeddings.mixed import MixedEmbeddings
 from shunter.models.families.dlrm import DlrmLayers, DlrmSpec
 from shunter.models.recommender import Recommender
@@ -32,6 +31,17 @@ SPACE = SupernetSpace(
     dims=((4, 8), (4, 8), (8,)),
     shares=((1.0, 0.1), (1.0,), (1.0, 0.5, 0.1)),
 )
+
+
+class Inherited(nn.Module):
+    """Model of one architecture, with the shared weights of the super-net."""
+
+    def __init__(self, network: Supernet, architecture: Architecture) -> None:
+        super().__init__()
+        self.network, self._picked = network, network.coding.encode(architecture)
+
+    def forward(self, dense: Tensor, values: Tensor, offsets: Tensor) -> Tensor:
+        return self.network(dense, values, offsets, self.network.choices.one_hot(self._picked, len(dense)))
 
 
 def batch(samples: int, features: Features = FEATURES, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
