@@ -45,7 +45,7 @@ from benchmarks.search.trainings import EPOCHS, EXECUTION, Trainings
 from shunter.engine.config import Schedule
 from shunter.extensions.meta_learning.features import meta_features
 from shunter.extensions.meta_learning.neighbours import distance
-from shunter.extensions.meta_learning.past import spread
+from shunter.extensions.meta_learning.past import MOST_OF_ONE_NAME, MOST_STUDIES, in_rounds
 from shunter.extensions.meta_learning.portfolio import first_points
 from shunter.requests import SearchRequest
 from shunter.search.context import PastStudy, SearchContext
@@ -208,7 +208,10 @@ def past_of(name: str, study: Study, features: Any) -> tuple[PastStudy, ...]:
             PastStudy(name=other, trials=study.searches["cold", other, seed].trials, distance=far, noise=noise)
             for seed in study.plan.seeds
         ]
-    return spread(found)
+    found.sort(key=lambda past: past.distance)
+    names = [past.name for past in found]
+    chosen = [place for place in in_rounds(names) if names[:place].count(names[place]) < MOST_OF_ONE_NAME]
+    return tuple(found[place] for place in sorted(chosen[:MOST_STUDIES]))
 
 
 def noise_of(study: Study, name: str) -> float | None:

@@ -29,8 +29,8 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.extensions.distributed.links.processes import run_group
+from shunter.extensions.towers.dmt import Towers
 from shunter.extensions.towers.partitions import field_interactions
-from shunter.extensions.towers.tower_modules import Towers
 from shunter.extensions.towers.tower_partitioner import partition_fields
 from shunter.models.registry import model_spec
 from shunter.models.spec import ModelSpec

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from shunter.engine.data.dataset import SPLITS, Dataset, FieldStatistics, SplitStatistics
-from shunter.extensions.towers.tower_modules import Towers
+from shunter.extensions.towers.dmt import Towers
 from shunter.models.spec import CategoricalFeature, Features
 
 GROUPS, FIELDS_A_GROUP, IDS, HIDDEN = 4, 3, 40, 4

@@ -7,8 +7,9 @@ import torch
 
 from shunter.extensions.distributed.links.processes import Report, join_group, run_member
 from shunter.extensions.distributed.training.hosts import Hosts
+from shunter.extensions.towers.dmt import split_evenly
 from shunter.extensions.towers.sptt import TowerEmbeddings, TowerLayout
-from shunter.extensions.towers.tower_modules import split_evenly
+from tests.extensions.towers.flat_exchange import lookup_flat
 
 BATCH, FIELDS, DIM, ROWS = 256, 24, 16, 1000
 SHAPES = {"2 hosts of 2": 2, "4 hosts of 1": 1, "1 host of 4": 4}
@@ -34,7 +35,7 @@ def count(hosts: Hosts, way: str) -> dict[str, int]:
     values = torch.randint(0, ROWS, (FIELDS * BATCH,), generator=generator).int()
     offsets = torch.arange(FIELDS * BATCH + 1).int()
     if way == "flat":
-        vectors = tables.lookup_flat(values, offsets)
+        vectors = lookup_flat(tables, values, offsets)
     elif way == "transform":
         vectors = tables(values, offsets)
     else:

@@ -108,7 +108,10 @@ def _under(
 
     def covariance(first: Seen, second: Seen) -> np.ndarray:
         scale = lengths * hypothesis.stretch
-        own = hypothesis.amplitude**2 * _matern(first.points / scale, second.points / scale)
+        one, other = first.points / scale, second.points / scale
+        squares = (one**2).sum(axis=1)[:, None] + (other**2).sum(axis=1)[None, :] - 2 * one @ other.T
+        far = math.sqrt(5) * np.sqrt(np.maximum(squares, 0.0))
+        own = hypothesis.amplitude**2 * ((1 + far + far**2 / 3) * np.exp(-far))  # Matern 5/2 kernel
         linear = (first.predicted * weights) @ second.predicted.T if hypothesis.share else 0.0
         return own + (OWN_SHARE * hypothesis.share) ** 2 * linear + LEVEL**2
 
@@ -126,10 +129,3 @@ def _under(
     shrunk = solve_triangular(factor, cross.T, lower=True)
     likelihood = -0.5 * float(residual @ explained) - float(np.log(np.diag(factor)).sum())
     return expected + cross @ explained, np.maximum(variance - (shrunk**2).sum(axis=0), 1e-9), likelihood
-
-
-def _matern(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return the Matern 5/2 kernel of two sets of scaled points, `[first, second]`."""
-    squares = (first**2).sum(axis=1)[:, None] + (second**2).sum(axis=1)[None, :] - 2 * first @ second.T
-    far = math.sqrt(5) * np.sqrt(np.maximum(squares, 0.0))
-    return (1 + far + far**2 / 3) * np.exp(-far)

@@ -4,22 +4,167 @@ Simple, statistical and information-theoretic meta-features and landmarks, in th
 "Meta-Learning: A Survey" (arXiv 1810.03548, table 1). They are chosen for click logs: few statistics of numbers, many
 of ids and their repetition. No figure depends on the order of rows or on the numbering of ids.
 
+Landmarks are the quality of cheap learners, which shows how much can be learned and the risk of overfitting
+(Pfahringer, Bensusan and Giraud-Carrier, "Meta-Learning by Landmarking Various Learning Algorithms", ICML 2000). All
+learners are convex or closed-form.
+
 At most `SAMPLE_ROWS` rows of a part are used, sampled with a seed and read from the memory-mapped arrays. A log of 40
 million rows thus takes no more time and memory than a log of 50 thousand rows.
 """
 
+import warnings
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from shunter.engine.data.dataset import Dataset
-from shunter.extensions.meta_learning.landmarks import landmarks
-from shunter.extensions.meta_learning.sample import Sample, read_sample
+from shunter.engine.data.loader import BatchLoader
+from shunter.engine.metrics import area_under_roc, compute_metrics
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
+
 
 SAMPLE_ROWS = 50_000
 TOP_SHARE = 0.01  # share of the distinct ids that counts as the most frequent ids
 SEED = 0
+MOST_ROWS = 20_000  # largest number of rows for the logistic regressions
+PRIOR_ROWS = 10.0  # weight of the base rate in the rate of an id, as a number of rows
+PENALTIES = {"logistic_ne": 0.1, "free_logistic_ne": 10.0}  # inverse strength of the L2 penalty, as scikit-learn's C
+MOST_ITERATIONS = 60
+LARGEST_NE = 2.0  # upper bound: larger values are all equally bad
 
 MetaFeatures = dict[str, float]
 """Name and value, as logged below `meta.`; features that a data set lacks are missing, such as `bag_length`."""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Sampled rows of one part.
+
+    Attributes:
+        labels: 0 or 1, float64 `[rows]`; the main label if there are several tasks.
+        dense: float64 `[rows, dense features]`.
+        ids: Ids of each categorical field, int64, concatenated over the rows.
+        rows_of: Row index of each id of each categorical field, int64, ascending.
+    """
+
+    labels: np.ndarray
+    dense: np.ndarray
+    ids: tuple[np.ndarray, ...]
+    rows_of: tuple[np.ndarray, ...]
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the sample."""
+        return len(self.labels)
+
+
+def read_sample(dataset: Dataset, part: Literal["train", "validation"], rows: int, seed: int) -> Sample:
+    """Read all rows of a part, or a random sample without replacement, in the order of the rows."""
+    total = dataset.splits[part].rows
+    chosen = np.arange(total)
+    if total > rows:
+        chosen = np.sort(np.random.default_rng([seed, total]).choice(total, rows, replace=False, shuffle=False))
+    batch = BatchLoader(dataset, part, max(1, len(chosen))).read(chosen)
+    fields = len(dataset.features.categorical)
+    lengths = np.diff(batch.offsets.numpy()).reshape(fields, -1)
+    ids = np.split(batch.values.numpy().astype(np.int64), np.cumsum(lengths.sum(axis=1))[:-1])
+    labels = batch.labels.numpy().astype(np.float64)
+    return Sample(
+        labels=labels if labels.ndim == 1 else labels[:, 0],
+        dense=batch.dense.numpy().astype(np.float64),
+        ids=tuple(ids),
+        rows_of=tuple(np.repeat(np.arange(len(chosen)), of_field) for of_field in lengths),
+    )
+
+
+def landmarks(train: Sample, validation: Sample) -> dict[str, float]:
+    """Return NE or AUC of cheap learners, trained on one sample and evaluated on the other.
+
+    Returns:
+        `field_ne`: NE of the best single field's table of rates; `bayes_auc`: AUC of naive Bayes over all fields;
+        `logistic_ne` and `free_logistic_ne`: NE of logistic regressions on all ids and numbers. The second regression
+        has a hundredth of the penalty: a worse NE means that the data is easily overfitted. Empty if a part has only
+        one class.
+    """
+    if min(len(np.unique(sample.labels)) for sample in (train, validation)) < 2:
+        return {}
+    evidence = [_log_odds(train, validation, field) for field in range(len(train.ids))]
+    base = _log_odds_of(train.labels.mean())
+    found: dict[str, float] = {}
+    if evidence:
+        found["field_ne"] = min(_ne(validation.labels, base + moved) for moved in evidence)
+        found["bayes_auc"] = area_under_roc(validation.labels, np.sum(evidence, axis=0))
+    return {**found, **_logistic(train, validation)}
+
+
+def _ne(labels: np.ndarray, logits: np.ndarray) -> float:
+    return min(compute_metrics(labels, logits).ne, LARGEST_NE)
+
+
+def _log_odds_of(rate: np.ndarray) -> np.ndarray:
+    return np.log(rate) - np.log1p(-rate)
+
+
+def _log_odds(train: Sample, validation: Sample, field: int) -> np.ndarray:
+    """Return the change that one field makes to the log odds of each validation row; for a bag the mean of its ids.
+
+    The rate of an id is shrunk towards the base rate, which is also the rate of an unseen id.
+    """
+    seen, place = np.unique(train.ids[field], return_inverse=True)
+    base = train.labels.mean()
+    clicks = np.bincount(place, weights=train.labels[train.rows_of[field]], minlength=len(seen))
+    rows = np.bincount(place, minlength=len(seen))
+    evidence = _log_odds_of((clicks + PRIOR_ROWS * base) / (rows + PRIOR_ROWS)) - _log_odds_of(base)
+    evidence = np.append(evidence, 0.0)  # the entry for unseen ids
+    found = np.searchsorted(seen, validation.ids[field])
+    is_seen = np.isin(validation.ids[field], seen)
+    moved = evidence[np.where(is_seen, found, len(seen))]
+    owners = validation.rows_of[field]
+    lengths = np.bincount(owners, minlength=validation.rows)
+    return np.bincount(owners, weights=moved, minlength=validation.rows) / np.maximum(lengths, 1)
+
+
+def _logistic(train: Sample, validation: Sample) -> dict[str, float]:
+    """Return the NE of one logistic regression per penalty, on at most `MOST_ROWS` evenly spaced rows of each part."""
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
+
+    known = [np.unique(ids) for ids in train.ids]
+    inputs, judged = _matrix(train, known, train), _matrix(validation, known, train)
+    learned, scored = _spread(train.rows), _spread(validation.rows)
+    if len(np.unique(train.labels[learned])) < 2 or len(np.unique(validation.labels[scored])) < 2:
+        return {}
+    found = {}
+    for name, penalty in PENALTIES.items():
+        model = LogisticRegression(C=penalty, max_iter=MOST_ITERATIONS)
+        # Use one thread, since the solver's sums are so short that waking threads takes longer.
+        with threadpool_limits(1, user_api="blas"), warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # a landmark need not be exact
+            model.fit(inputs[learned], train.labels[learned])
+        found[name] = _ne(validation.labels[scored], model.decision_function(judged[scored]))
+    return found
+
+
+def _spread(rows: int) -> np.ndarray:
+    return np.arange(rows) if rows <= MOST_ROWS else np.linspace(0, rows - 1, MOST_ROWS).astype(np.int64)
+
+
+def _matrix(sample: Sample, known: list[np.ndarray], scale: Sample) -> "csr_matrix":
+    """Return a matrix with a column for each known id and each number; `scale` standardises the numbers."""
+    from scipy.sparse import csr_matrix, hstack
+
+    blocks = []
+    for ids, owners, seen in zip(sample.ids, sample.rows_of, known, strict=True):
+        is_seen = np.isin(ids, seen)
+        places = (owners[is_seen], np.searchsorted(seen, ids[is_seen]))
+        blocks.append(csr_matrix((np.ones(len(places[0])), places), shape=(sample.rows, len(seen))))
+    deviation = scale.dense.std(axis=0)
+    blocks.append(csr_matrix((sample.dense - scale.dense.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)))
+    return csr_matrix(hstack(blocks))
 
 
 def meta_features(dataset: Dataset, rows: int = SAMPLE_ROWS, seed: int = SEED) -> MetaFeatures:
@@ -35,23 +180,11 @@ def meta_features(dataset: Dataset, rows: int = SAMPLE_ROWS, seed: int = SEED) -
     """
     train = read_sample(dataset, "train", rows, seed)
     validation = read_sample(dataset, "validation", rows, seed)
-    return {
-        **_sizes(dataset),
-        **_repetition(dataset, train, validation),
-        **_numbers(dataset, train),
-        **_learnable(dataset, train, validation),
-    }
-
-
-def _learnable(dataset: Dataset, train: Sample, validation: Sample) -> MetaFeatures:
-    """Return the base rate and the landmarks; empty for a numeric label."""
-    if dataset.features.number is not None:
-        return {}
-    found = landmarks(train, validation)
-    return {
-        "base_rate": dataset.splits["train"].base_rate,
-        **{f"landmark_{name}": value for name, value in found.items()},
-    }
+    found = {**_sizes(dataset), **_repetition(dataset, train, validation), **_numbers(dataset, train)}
+    if dataset.features.number is None:  # base rate and landmarks belong to clicks
+        found["base_rate"] = dataset.splits["train"].base_rate
+        found |= {f"landmark_{name}": value for name, value in landmarks(train, validation).items()}
+    return found
 
 
 def _sizes(dataset: Dataset) -> MetaFeatures:
@@ -76,11 +209,8 @@ def _repetition(dataset: Dataset, train: Sample, validation: Sample) -> MetaFeat
     """Return measures of the repetition of ids: means over the categorical fields with any ids."""
     by_field = [_skew(ids, later) for ids, later in zip(train.ids, validation.ids, strict=True) if len(ids)]
     means = {name: float(np.mean([field[name] for field in by_field])) for name in by_field[0]} if by_field else {}
-    bags = [
-        len(ids) / train.rows
-        for field, ids in zip(dataset.features.categorical, train.ids, strict=True)
-        if field.multi_valued
-    ]
+    fields = zip(dataset.features.categorical, train.ids, strict=True)
+    bags = [len(ids) / train.rows for field, ids in fields if field.multi_valued]
     return means | ({"bag_length": float(np.mean(bags))} if bags else {})
 
 
@@ -119,17 +249,11 @@ def _numbers(dataset: Dataset, train: Sample) -> MetaFeatures:
     scaled = (train.dense - train.dense.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
     # Share of the most common value, which mostly stands for missing values or zero.
     commonest = [np.unique(column, return_counts=True)[1].max() / train.rows for column in train.dense.T]
+    # Mean absolute correlation of two different columns; 0 for a single column.
+    correlations, columns = np.abs(scaled.T @ scaled / len(scaled)), scaled.shape[1]
+    others = correlations.sum() - np.trace(correlations) if columns > 1 else 0.0
     return {
         "dense_skewness": float(np.abs((scaled**3).mean(axis=0)).mean()),
         "dense_commonest_share": float(np.mean(commonest)),
-        "dense_correlation": _mean_correlation(scaled),
+        "dense_correlation": float(others / max(columns * (columns - 1), 1)),
     }
-
-
-def _mean_correlation(scaled: np.ndarray) -> float:
-    """Return the mean absolute correlation of two different columns; 0 for a single column."""
-    columns = scaled.shape[1]
-    if columns < 2:
-        return 0.0
-    matrix = np.abs(scaled.T @ scaled / len(scaled))
-    return float((matrix.sum() - np.trace(matrix)) / (columns * (columns - 1)))

@@ -23,10 +23,6 @@ def _log_odds(value: float) -> float:
     return math.log(value / (1 - value))
 
 
-def _itself(value: float) -> float:
-    return value
-
-
 SCALES: dict[str, Scale] = {
     "rows": (_log, 1.0),
     "base_rate": (_log_odds, 2.0),
@@ -37,19 +33,19 @@ SCALES: dict[str, Scale] = {
     "table_rows_max": (_log, 1.0),
     "table_rows_geometric_mean": (_log, 1.0),
     "rows_per_table_row": (_log, 1.0),
-    "missing_share": (_itself, 0.2),
-    "top_percent_share": (_itself, 0.2),
-    "entropy_share": (_itself, 0.2),
-    "zipf_exponent": (_itself, 0.5),
-    "unseen_share": (_itself, 0.2),
+    "missing_share": (float, 0.2),
+    "top_percent_share": (float, 0.2),
+    "entropy_share": (float, 0.2),
+    "zipf_exponent": (float, 0.5),
+    "unseen_share": (float, 0.2),
     "bag_length": (_log_of_count, 2.0),
     "dense_skewness": (_log_of_count, 1.0),
-    "dense_commonest_share": (_itself, 0.2),
-    "dense_correlation": (_itself, 0.2),
-    "landmark_field_ne": (_itself, 0.1),
-    "landmark_bayes_auc": (_itself, 0.1),
-    "landmark_logistic_ne": (_itself, 0.1),
-    "landmark_free_logistic_ne": (_itself, 0.1),
+    "dense_commonest_share": (float, 0.2),
+    "dense_correlation": (float, 0.2),
+    "landmark_field_ne": (float, 0.1),
+    "landmark_bayes_auc": (float, 0.1),
+    "landmark_logistic_ne": (float, 0.1),
+    "landmark_free_logistic_ne": (float, 0.1),
 }
 FARTHEST = 3.0  # upper bound for the difference of one meta-feature, in units
 

@@ -69,18 +69,23 @@ def begin_from_past(
         DataError: An array cannot be read.
         TrackingError: The store cannot be written.
     """
+
+    def parse(text: bytes) -> tuple[PastStudy, ...]:
+        kept = json.loads(text)  # earlier versions stored a list
+        return _STUDIES.validate_python(kept["studies"] if isinstance(kept, dict) else kept)
+
     file = directory / FILE
-    kept = _kept(file)
-    if kept is not None:
+    kept = read_or_quarantine(file, parse)
+    if kept is not None:  # saved by an interrupted attempt of this search
         return kept
     studies: tuple[PastStudy, ...] = ()
     earlier: tuple[TrackedRun, ...] = ()
     with contextlib.suppress(TrackingError):  # a training run continues while the server is unreachable
-        earlier = () if is_cold else _evaluated_runs(exclude=run_id)
+        earlier = () if is_cold else evaluated_runs(exclude=run_id)
     if earlier or trials is None or trials >= FEWEST_TRIALS:
         features = log_meta_features(run_id, dataset)
         with contextlib.suppress(TrackingError):
-            studies = _nearest(features, earlier, MOST_STUDIES)
+            studies = nearest_studies(features, earlier)
     directory.mkdir(parents=True, exist_ok=True)
     write_json(file, json.dumps({"studies": _STUDIES.dump_python(studies, mode="json")}))
     open_run(run_id).set_tags({TAUGHT: format_past(studies)})
@@ -95,18 +100,6 @@ def format_past(studies: Sequence[PastStudy]) -> str:
         f"{study.name} ({len(study.with_result)} trials, distance {study.distance:.2f})" for study in studies
     )
     return f"Begins from what did best on {named}."
-
-
-def _kept(file: Path) -> tuple[PastStudy, ...] | None:
-    """Return the past studies that an interrupted attempt of this search has saved; None if there are none."""
-
-    def parse(text: bytes) -> tuple[PastStudy, ...]:
-        kept = json.loads(text)
-        return _STUDIES.validate_python(
-            kept["studies"] if isinstance(kept, dict) else kept
-        )  # earlier versions stored a list
-
-    return read_or_quarantine(file, parse)
 
 
 def log_meta_features(run_id: str, dataset: Dataset) -> MetaFeatures:
@@ -137,30 +130,25 @@ def _features_of(dataset: Dataset) -> MetaFeatures:
     return features
 
 
-def past_studies(
-    features: Mapping[str, float], *, exclude: str | None = None, limit: int = MOST_STUDIES
-) -> tuple[PastStudy, ...]:
-    """Return the earlier searches with the most similar data, the nearest first; unreadable ones are skipped.
-
-    Args:
-        features: Meta-features of the present data.
-        exclude: Run of the present search.
-        limit: Largest number of studies.
+def evaluated_runs(exclude: str | None) -> tuple[TrackedRun, ...]:
+    """Return earlier runs with meta-features, and with a validation part large enough to distinguish settings.
 
     Raises:
         TrackingError: The store cannot be read.
     """
-    return _nearest(features, _evaluated_runs(exclude), limit)
-
-
-def _evaluated_runs(exclude: str | None) -> tuple[TrackedRun, ...]:
-    """Return earlier runs with meta-features, and with a validation part large enough to distinguish settings."""
     runs = read_runs(("train", "tune"), limit=MOST_RUNS)
     return tuple(run for run in runs if run.run_id != exclude and _features(run) and TOO_FEW not in run.tags)
 
 
-def _nearest(features: Mapping[str, float], runs: Sequence[TrackedRun], limit: int) -> tuple[PastStudy, ...]:
-    found = [(far, run) for run in runs if math.isfinite(far := _distance(features, run))]
+def nearest_studies(
+    features: Mapping[str, float], runs: Sequence[TrackedRun], limit: int = MOST_STUDIES
+) -> tuple[PastStudy, ...]:
+    """Return the searches with the most similar data among runs, the nearest first; unreadable ones are skipped.
+
+    Raises:
+        TrackingError: The store cannot be read.
+    """
+    found = [(far, run) for run in runs if math.isfinite(far := distance(features, _features(run)))]
     found.sort(key=lambda pair: pair[0])
     studies: list[PastStudy] = []
     for place in in_rounds([run.params.get("data.name", "") for _, run in found]):
@@ -169,9 +157,10 @@ def _nearest(features: Mapping[str, float], runs: Sequence[TrackedRun], limit: i
         far, run = found[place]
         name = run.params.get("data.name", "")
         if [study.name for study in studies].count(name) < MOST_OF_ONE_NAME:
+            trials = (trial for child in read_children(run.run_id, "trial") if (trial := _trial(child)) is not None)
             study = PastStudy(
                 name=name,
-                trials=_trials_of(run.run_id),
+                trials=tuple(trials),
                 distance=far,
                 run_id=run.run_id,
                 features=_features(run),
@@ -190,25 +179,8 @@ def in_rounds(names: Sequence[str]) -> list[int]:
     return sorted(range(len(names)), key=lambda place: rounds[place])
 
 
-def spread(studies: Sequence[PastStudy], limit: int = MOST_STUDIES) -> tuple[PastStudy, ...]:
-    """Return up to `limit` studies for the start of a search: round-robin over the data names, nearest first."""
-    ordered = sorted(studies, key=lambda study: study.distance)
-    names = [study.name for study in ordered]
-    chosen = [place for place in in_rounds(names) if names[:place].count(names[place]) < MOST_OF_ONE_NAME]
-    return tuple(ordered[place] for place in sorted(chosen[:limit]))
-
-
-def _distance(features: Mapping[str, float], run: TrackedRun) -> float:
-    return distance(features, _features(run))
-
-
 def _features(run: TrackedRun) -> MetaFeatures:
     return {name.removeprefix(PREFIX): value for name, value in run.metrics.items() if name.startswith(PREFIX)}
-
-
-def _trials_of(run_id: str) -> tuple[tuple[Parameters, Outcome], ...]:
-    children = read_children(run_id, "trial")
-    return tuple(trial for child in children if (trial := _trial(child)) is not None)
 
 
 def _trial(run: TrackedRun) -> tuple[Parameters, Outcome] | None:
@@ -221,11 +193,9 @@ def _trial(run: TrackedRun) -> tuple[Parameters, Outcome] | None:
         outcome = OUTCOMES.validate_json(run.tags.get(OUTCOME, ""))
     except (ValueError, ValidationError):
         return None
-    if not isinstance(parameters, dict) or not parameters:
-        return None
-    if outcome.validation_ne is None and run.status != "FAILED":
-        return None
-    if outcome.validation_ne is not None and not 0 < outcome.validation_ne < math.inf:
+    ne = outcome.validation_ne
+    is_usable = run.status == "FAILED" if ne is None else 0 < ne < math.inf
+    if not isinstance(parameters, dict) or not parameters or not is_usable:
         return None
     family = run.params.get("model.family")
     return {**({"family": family} if family else {}), **parameters}, outcome

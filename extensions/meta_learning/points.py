@@ -57,7 +57,7 @@ class Domain:
 
     def change(self, point: Parameters, random: np.random.Generator) -> Parameters:
         """Return a similar point: each parameter is changed with probability 1/3, and at least one parameter."""
-        names = [name for name in point if not _is_single(self.distributions[name])]
+        names = [name for name in point if not self.distributions[name].single()]
         if not names:
             return dict(point)
         chosen = {name for name in names if random.random() < 1 / 3} or {names[random.integers(len(names))]}
@@ -115,10 +115,6 @@ def _numbers(distribution: Any) -> tuple[float, ...] | None:
 
 def _is_categorical(distribution: Any) -> bool:
     return hasattr(distribution, "choices")
-
-
-def _is_single(distribution: Any) -> bool:
-    return distribution.single()
 
 
 def _columns(values: list[Any], distribution: Any) -> list[list[float]]:

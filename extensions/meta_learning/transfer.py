@@ -1,17 +1,27 @@
-"""Search method that learns from earlier searches and from its own trials."""
+"""Search methods that learn from earlier searches: `Transfer` throughout, `Taught` for the first trials."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from shunter.extensions.meta_learning.belief import NOISES, Seen, predict_values
 from shunter.extensions.meta_learning.points import Domain
-from shunter.extensions.meta_learning.portfolio import MOST_POINTS, portfolio, sources_of, thinned
-from shunter.extensions.meta_learning.surrogate import expected_improvement
+from shunter.extensions.meta_learning.portfolio import (
+    FEWEST_POINTS,
+    MOST_POINTS,
+    expected_improvement,
+    first_points,
+    near,
+    portfolio,
+    sources_of,
+    thinned,
+)
 from shunter.search.context import SearchContext
-from shunter.search.protocol import BudgetLeft, Outcome, Parameters
+from shunter.search.protocol import BudgetLeft, Outcome, Parameters, SearchMethod
 from shunter.search.reward import scores
+from shunter.search.study.storage import begun_trials
 
+TAUGHT_TRIALS = 12  # of `Taught`; set by hand; the benchmark covers the first 8
 MOST_FAMILIES = 4  # families whose first points are tried, with past studies
 OF_PAST = 2  # number of portfolio points; more would cost too much if past studies mislead
 NEARBY = 8  # number of first trials that stay near the best points, with past studies
@@ -43,9 +53,14 @@ class Transfer:
         self._sources = sources_of(self._domain, context.past, context.cost)
         of_past = portfolio(self._domain, self._sources, OF_PAST)
         own = context.space.defaults()
-        self._families = _firsts(own) if of_past else []
+        # The first point of each family.
+        firsts = list({point.get("family"): point for point in reversed(own)}.values())[::-1]
+        self._families = firsts if of_past else []
         self._first = of_past or own
-        self._lengths = self._lengths_of_past()
+        self._lengths = np.full(self._domain.encode([]).shape[1], LENGTH)
+        if self._sources:  # geometric mean over the past studies
+            lengths = [np.log(source.surrogate.lengths) for source in self._sources]
+            self._lengths = np.exp(np.mean(lengths, axis=0))
         measured = [source for source in self._sources if source.noise is not None]
         nearest = min(measured, key=lambda source: source.distance, default=None)
         # Use the noise of a score that was measured on the nearest data, instead of constants.
@@ -127,18 +142,53 @@ class Transfer:
         nearness = np.array([source.nearness for source in self._sources])
         return predict_values(tried, values, queried, lengths=self._lengths, nearness=nearness, noises=self._noises)
 
-    def _lengths_of_past(self) -> np.ndarray:
-        """Return the length scale of each column: the geometric mean over the past studies."""
-        if not self._sources:
-            return np.full(self._domain.encode([]).shape[1], LENGTH)
-        return np.exp(np.mean([np.log(source.surrogate.lengths) for source in self._sources], axis=0))
-
     def _seen(self, points: list[Parameters]) -> Seen:
         encoded = self._domain.encode(points)
         predicted = [source.surrogate.predict(encoded) for source in self._sources]
         return Seen(encoded, np.array(predicted).reshape(len(self._sources), len(points)).T)
 
 
-def _firsts(points: Sequence[Parameters]) -> list[Parameters]:
-    """Return the first point of each family."""
-    return list({point.get("family"): point for point in reversed(points)}.values())[::-1]
+class Taught:
+    """Search method that starts like `Transfer` and continues with another method.
+
+    Args:
+        context: Context of the search, with past studies.
+        then: Method that continues, based on the study of the context.
+    """
+
+    def __init__(self, context: SearchContext, then: SearchMethod) -> None:
+        self._study, self._first, self._then = context.study, Transfer(context), then
+
+    def ask(self, left: BudgetLeft) -> Parameters | None:
+        """Return the next point: of `Transfer` for the first trials, then of the continuing method."""
+        is_taught = len(begun_trials(self._study)) < TAUGHT_TRIALS
+        return (self._first.ask(left) if is_taught else None) or self._then.ask(left)
+
+    def tell(self, parameters: Parameters, outcome: Outcome) -> None:
+        """Report the outcome of a point to both methods."""
+        self._first.tell(parameters, outcome)
+        self._then.tell(parameters, outcome)
+
+
+def is_taught(context: SearchContext) -> bool:
+    """Return True if past studies have points in this space, but no study is similar enough to try its best points."""
+    if not context.past or near(context.past):
+        return False
+    domain, points = Domain.of(context.space), {}
+    for study in context.past:
+        told = sum(domain.translate(parameters) is not None for parameters, _ in study.trials)
+        points[study.name] = points.get(study.name, 0) + told
+    return any(count >= FEWEST_POINTS for count in points.values())
+
+
+def taught_start(context: SearchContext, go_on: Callable[[Sequence[Parameters]], SearchMethod]) -> SearchMethod | None:
+    """Return a method that starts with points of past studies; None if they have no points in this space.
+
+    Args:
+        context: Context of the search, with past studies.
+        go_on: Function that builds the continuing method, given the first points.
+    """
+    if is_taught(context):
+        return Taught(context, go_on(()))
+    nearest = near(context.past)
+    return go_on(first_points(context.space, nearest, context.cost)) if nearest else None

@@ -1,7 +1,6 @@
 """Choice of a model's fastest rewriting steps on this machine: search by operator costs, then measure models."""
 
 import math
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -30,16 +29,10 @@ class Chosen:
     Attributes:
         steps: Rewriting steps.
         layers: Layers after these steps.
-        predicted: Sum of the operators' times, relative to that of the original layers.
-        operators_measured: Number of operators that were measured because no stored time exists.
-        seconds: Duration of the search in seconds.
     """
 
     steps: tuple[str, ...]
     layers: nn.Module
-    predicted: float
-    operators_measured: int
-    seconds: float
 
 
 def choose_steps(
@@ -98,7 +91,6 @@ def choose(problem: Problem, stopwatch: Stopwatch, limits: Limits = BY_DEFAULT) 
     Raises:
         InfeasibleError: No equivalent program is faster.
     """
-    began = time.perf_counter()
     is_scoring = problem.mode == "scoring"
     rules = [rule for rule in known_rules().values() if rule.keeps_learning or is_scoring]
     costs = OperatorCosts(problem.mode, torch.get_num_threads(), home_folder())
@@ -112,8 +104,7 @@ def choose(problem: Problem, stopwatch: Stopwatch, limits: Limits = BY_DEFAULT) 
     if fastest == 0:
         raise InfeasibleError("no equivalent computation of its layers is faster on this machine")
     candidate, made = contestants[fastest - 1]
-    spent = time.perf_counter() - began
-    return Chosen(candidate.steps, made, found[0].cost / start.cost, costs.measured, spent)
+    return Chosen(candidate.steps, made)
 
 
 def _equal(problem: Problem, found: Sequence[Candidate]) -> list[tuple[Candidate, nn.Module]]:

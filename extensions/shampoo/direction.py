@@ -9,7 +9,6 @@ and:
     grafting   the elementwise squared gradient of the grafting method, which determines the step length
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -54,50 +53,39 @@ def search_direction(
     state["step"] += 1
     if options["weight_decay"] and not options["decoupled_weight_decay"]:
         gradient = gradient.add(weight, alpha=options["weight_decay"])
-    _accumulate(state["factors"], gradient, options["betas"][1])
+    factors, beta = state["factors"], options["betas"][1]
+    for dimension, factor in enumerate(factors):  # the gradient contracted with itself over all other dimensions
+        unfolded = gradient.movedim(dimension, 0).reshape(factor.shape[0], -1)
+        factor.addmm_(unfolded, unfolded.mT, beta=beta, alpha=_new_share(beta))
     if is_root_step(block, options, state["step"]):
-        state["roots"] = _inverse_roots(state, options)
-    average = _averaged_gradient(state, gradient, options["betas"][0])
+        exponent = options["root_exponent"] or 1 / (2 * len(factors))
+        bias, epsilons = _accumulated_share(beta, state["step"]), (options["epsilon"], options["relative_epsilon"])
+        state["roots"] = [inverse_root(factor / bias, exponent, *epsilons) for factor in factors]
+    average, decay = gradient, options["betas"][0]
+    if decay:  # corrected for its bias towards zero
+        average = state["gradient_average"].lerp_(gradient, 1 - decay) / _accumulated_share(decay, state["step"])
     direction = _graft(state, gradient, average, options)
     if state["roots"]:
-        preconditioned = _precondition(average, state["roots"])
+        preconditioned = average
+        for root in state["roots"]:  # each contraction moves the first dimension to the end
+            preconditioned = torch.tensordot(preconditioned, root, dims=([0], [0]))  # pyright: ignore[reportArgumentType]
         if options["grafting"] == "none":
             direction = preconditioned
         else:
-            length = direction.norm() / (preconditioned.norm() + 1e-16)
-            direction = preconditioned * length
+            direction = preconditioned * (direction.norm() / (preconditioned.norm() + 1e-16))
     if options["weight_decay"] and options["decoupled_weight_decay"]:
         direction = direction.add(weight, alpha=options["weight_decay"])
-    return _with_momentum(state, direction, options)
+    if not options["momentum"]:
+        return direction
+    damped = direction * (1 - options["dampening"])
+    momentum = state["momentum"].mul_(options["momentum"]).add_(damped)
+    return damped.add_(momentum, alpha=options["momentum"]) if options["nesterov"] else momentum
 
 
 def is_root_step(block: Block, options: dict[str, Any], step: int) -> bool:
     """Return True if a block recomputes its inverse roots in this step, by its slot among `root_every_steps` steps."""
     since_start = step - options["start_step"]
     return since_start >= 0 and since_start % options["root_every_steps"] == block.slot
-
-
-def _accumulate(factors: Sequence[Tensor], gradient: Tensor, beta: float) -> None:
-    """Update the factor of each dimension with the gradient contracted with itself over all other dimensions."""
-    for dimension, factor in enumerate(factors):
-        unfolded = gradient.movedim(dimension, 0).reshape(factor.shape[0], -1)
-        factor.addmm_(unfolded, unfolded.mT, beta=beta, alpha=_new_share(beta))
-
-
-def _inverse_roots(state: dict[str, Any], options: dict[str, Any]) -> list[Tensor]:
-    factors = state["factors"]
-    exponent = options["root_exponent"] or 1 / (2 * len(factors))
-    bias = _accumulated_share(options["betas"][1], state["step"])
-    epsilons = options["epsilon"], options["relative_epsilon"]
-    return [inverse_root(factor / bias, exponent, *epsilons) for factor in factors]
-
-
-def _averaged_gradient(state: dict[str, Any], gradient: Tensor, beta: float) -> Tensor:
-    """Return the exponential moving average of the gradients, corrected for its bias towards zero."""
-    if not beta:
-        return gradient
-    average = state["gradient_average"].lerp_(gradient, 1 - beta)
-    return average / _accumulated_share(beta, state["step"])
 
 
 def _graft(state: dict[str, Any], gradient: Tensor, average: Tensor, options: dict[str, Any]) -> Tensor:
@@ -109,24 +97,6 @@ def _graft(state: dict[str, Any], gradient: Tensor, average: Tensor, options: di
     square = state["grafting_square"].mul_(beta).addcmul_(gradient, gradient, value=_new_share(beta))
     bias = _accumulated_share(beta, state["step"]) if method == "adam" else 1.0
     return average / (square / bias).sqrt_().add_(options["grafting_epsilon"])
-
-
-def _precondition(tensor: Tensor, roots: Sequence[Tensor]) -> Tensor:
-    """Multiply a tensor along each dimension by the root; each contraction moves the first dimension to the end."""
-    for root in roots:
-        tensor = torch.tensordot(tensor, root, dims=([0], [0]))  # pyright: ignore[reportArgumentType]
-    return tensor
-
-
-def _with_momentum(state: dict[str, Any], direction: Tensor, options: dict[str, Any]) -> Tensor:
-    """Apply heavy-ball or Nesterov momentum to the direction."""
-    if not options["momentum"]:
-        return direction
-    damped = direction * (1 - options["dampening"])
-    momentum = state["momentum"].mul_(options["momentum"]).add_(damped)
-    if options["nesterov"]:
-        return damped.add_(momentum, alpha=options["momentum"])
-    return momentum
 
 
 def _new_share(beta: float) -> float:

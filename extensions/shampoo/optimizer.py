@@ -9,9 +9,8 @@ from torch import distributed as dist
 from torch.optim import Optimizer
 
 from shunter.errors import CheckpointError, RequestError, TrainingError
-from shunter.extensions.shampoo.blocks import Block, split_blocks
+from shunter.extensions.shampoo.blocks import Block, Ranks, lay_out, split_blocks
 from shunter.extensions.shampoo.direction import new_state, search_direction
-from shunter.extensions.shampoo.sharding import Ranks, lay_out
 
 Grafting = Literal["none", "sgd", "adagrad", "rmsprop", "adam"]
 
@@ -147,7 +146,9 @@ class Shampoo(Optimizer):
                 loss = closure()
         if self._check_gradients:
             self._refuse_bad_gradients()
-        weights = {parameter: self._split(group, parameter) for group, parameter, _ in self._parameters()}
+        weights = {
+            parameter: split_blocks(parameter, group["max_block_size"]) for group, parameter, _ in self._parameters()
+        }
         directions = self._ranks.exchange(self._blocks, self._own_directions(weights))
         for block, direction in directions.items():
             weights[block.parameter][block.index].add_(direction, alpha=-self.param_groups[block.group]["lr"])
@@ -155,8 +156,7 @@ class Shampoo(Optimizer):
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state of the blocks that this process owns, with its rank and the number of ranks under `part`."""
-        part = {"rank": self._ranks.rank, "ranks": self._ranks.count}
-        return {**super().state_dict(), "part": part}
+        return {**super().state_dict(), "part": {"rank": self._ranks.rank, "ranks": self._ranks.count}}
 
     def full_state_dict(self) -> dict[str, Any] | None:
         """Return the state of all processes on the CPU of rank 0, None on other ranks; all ranks must call this."""
@@ -174,7 +174,7 @@ class Shampoo(Optimizer):
         """
         if "part" not in state_dict:
             raise CheckpointError(
-                "The optimiser state does not belong to Shampoo: load it into an optimiser of the kind that saved it."
+                "The optimizer state does not belong to Shampoo: load it into an optimizer of the kind that saved it."
             )
         part = state_dict["part"]
         if part not in ({"rank": 0, "ranks": 1}, {"rank": self._ranks.rank, "ranks": self._ranks.count}):
@@ -185,22 +185,14 @@ class Shampoo(Optimizer):
         saved = state_dict["param_groups"]
         if [len(group["params"]) for group in saved] != [len(group["params"]) for group in self.param_groups]:
             raise CheckpointError(
-                "The Shampoo state has other parameter groups than this optimiser: "
-                "load it into an optimiser over the model that it was saved from."
+                "The Shampoo state has other parameter groups than this optimizer: "
+                "load it into an optimizer over the model that it was saved from."
             )
         # The saved options are used, as in any torch optimizer, so that the blocks equal those of the saved run.
         groups = [{**old, "params": new["params"]} for old, new in zip(saved, self.param_groups, strict=True)]
         blocks = lay_out(groups, self._ranks.count)
         super().load_state_dict({**state_dict, "state": self._own_state(state_dict, blocks)})
         self._blocks = blocks
-
-    def state_bytes(self) -> int:
-        """Return the bytes of the state of the blocks that this process owns."""
-        return sum(tensor.nbytes for blocks in self.state.values() for tensor in _tensors(blocks))
-
-    @staticmethod
-    def _split(group: dict[str, Any], tensor: Tensor) -> list[Tensor]:
-        return split_blocks(tensor, group["max_block_size"])
 
     def _own_directions(self, weights: dict[Tensor, list[Tensor]]) -> dict[Block, Tensor]:
         """Advance the blocks that this process owns and that have a gradient by one step; return their directions."""
@@ -211,7 +203,7 @@ class Shampoo(Optimizer):
             if block.owner != self._ranks.rank or parameter.grad is None:
                 continue
             if parameter not in gradients:
-                gradients[parameter] = self._split(options, parameter.grad)
+                gradients[parameter] = split_blocks(parameter.grad, options["max_block_size"])
             states = self.state[parameter]
             if block.index not in states:
                 states[block.index] = new_state(block, options)
@@ -266,17 +258,7 @@ class Shampoo(Optimizer):
         return own
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
-    """Yield all tensors in nested dictionaries and lists."""
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict | list):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _tensors(item)
-
-
 def _check_options(group: dict[str, Any]) -> None:
-    momentum_suits = group["momentum"] > 0 or not group["nesterov"]
     rules = {
         "lr": (group["lr"] >= 0, "at least 0"),
         "betas": (0 <= group["betas"][0] < 1 and 0 < group["betas"][1] <= 1, "from 0 to below 1, and above 0 to 1"),
@@ -285,7 +267,7 @@ def _check_options(group: dict[str, Any]) -> None:
         "weight_decay": (group["weight_decay"] >= 0, "at least 0"),
         "momentum": (0 <= group["momentum"] < 1, "from 0 to below 1"),
         "dampening": (0 <= group["dampening"] < 1, "from 0 to below 1"),
-        "nesterov": (momentum_suits, "False where momentum is 0"),
+        "nesterov": (group["momentum"] > 0 or not group["nesterov"], "False where momentum is 0"),
         "max_block_size": (group["max_block_size"] >= 1, "at least 1"),
         "root_every_steps": (group["root_every_steps"] >= 1, "at least 1"),
         "start_step": (group["start_step"] >= 1, "at least 1"),
@@ -305,7 +287,7 @@ def _check_parameter(parameter: Tensor, name: str, *, like: Tensor) -> None:
     if (parameter.dtype, parameter.device) != (like.dtype, like.device):
         raise RequestError(
             f"Shampoo got {name} in {parameter.dtype} on {parameter.device} but other parameters in {like.dtype} on "
-            f"{like.device}: give each kind an optimiser of its own."
+            f"{like.device}: give each kind an optimizer of its own."
         )
     if not parameter.is_contiguous():
         raise RequestError(f"Shampoo got {name} in a layout that is not contiguous: make it contiguous first.")

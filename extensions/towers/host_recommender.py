@@ -18,9 +18,8 @@ from shunter.errors import InfeasibleError
 from shunter.extensions.distributed.training.host_model import HostModel
 from shunter.extensions.distributed.training.hosts import Hosts
 from shunter.extensions.distributed.training.plan import Machine
-from shunter.extensions.towers.dmt import DmtLayers, DmtSpec, towers_of
+from shunter.extensions.towers.dmt import DmtLayers, DmtSpec, split_evenly, towers_of
 from shunter.extensions.towers.sptt import TowerEmbeddings, TowerLayout
-from shunter.extensions.towers.tower_modules import split_evenly
 from shunter.models.optimizers import divides_state
 from shunter.models.recommender import Recommender
 from shunter.models.registry import assemble_model
@@ -62,16 +61,11 @@ class HostRecommender(HostModel):
         optimizer that shards its state over all processes, because each process would need all parameters.
         """
         hosts, rest = divmod(dist.get_world_size(), processes_per_host)
-        if (
-            not isinstance(spec, DmtSpec)
-            or spec.has_mixed_tables
-            or features.is_weighted
-            or hosts < 2
-            or rest
-            or divides_state(hyperparameters.dense_optimizer)
-        ):
+        if not isinstance(spec, DmtSpec) or spec.has_mixed_tables or features.is_weighted or hosts < 2 or rest:
             return False
-        return len(towers_of(spec, features)) >= hosts and all(field.table is None for field in features.categorical)
+        if divides_state(hyperparameters.dense_optimizer) or len(towers_of(spec, features)) < hosts:
+            return False
+        return all(field.table is None for field in features.categorical)
 
     @classmethod
     def build(
@@ -105,14 +99,8 @@ class HostRecommender(HostModel):
                     f"{machine.memory_bytes:,}: use more memory, more processes on each host, or other "
                     "towers."
                 )
-        embeddings = TowerEmbeddings(
-            rows,
-            spec.embedding_dim,
-            learning_rate=hyperparameters.embedding_learning_rate,
-            device=device,
-            hosts=hosts,
-            layout=layout,
-        )
+        rate, dim = hyperparameters.embedding_learning_rate, spec.embedding_dim
+        embeddings = TowerEmbeddings(rows, dim, learning_rate=rate, device=device, hosts=hosts, layout=layout)
         embeddings.l2, embeddings.initial_bound = hyperparameters.embedding_l2, hyperparameters.embedding_initial_bound
         return cls(assemble_model(spec, features, embeddings, seed=seed, device=device), hosts, towers)
 

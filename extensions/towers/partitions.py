@@ -18,9 +18,8 @@ from shunter.engine.data.loader import BatchLoader, mean_ids_per_sample
 from shunter.engine.execution import execution_of
 from shunter.engine.loop.step import applied, build_dense_optimizer, prefetch, seeded, train_step
 from shunter.engine.memory import check_tables_fit
-from shunter.extensions.towers.dmt import DmtSpec, towers_of
-from shunter.extensions.towers.tower_modules import Towers
-from shunter.extensions.towers.tower_partitioner import Strategy, TowerPartition, interactions, partition_fields
+from shunter.extensions.towers.dmt import DmtSpec, Towers, towers_of
+from shunter.extensions.towers.tower_partitioner import Strategy, interactions, partition_fields
 from shunter.hardware.types import Placement
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import TowerStrategy, TrainRequest
@@ -29,6 +28,10 @@ from shunter.tracking.runs import Run
 
 FILE = "towers.json"
 LEARNED: tuple[Strategy, ...] = ("coherent", "diverse")
+FLAT = model_spec()  # a DLRM, in which all pairs of fields interact
+FAST = Hyperparameters(dense_learning_rate=2e-3, embedding_learning_rate=0.05)  # high rates for a brief training
+MOST_SAMPLES, MOST_PASSES = 1 << 19, 4  # limits of the training
+PROBE_SAMPLES = 1 << 13  # number of samples on which the interactions are measured
 log = logging.getLogger(__name__)
 
 
@@ -53,11 +56,8 @@ def tower_partitions(
     features = dataset.features
     by_order = towers_of(DmtSpec(towers=request.architecture.towers), features)
     names = [field.name for field in features.categorical]
-    ways = (
-        list(TowerStrategy)[1:]
-        if request.search.tower_partition is TowerStrategy.AUTO
-        else [request.search.tower_partition]
-    )
+    wanted = request.search.tower_partition
+    ways = list(TowerStrategy)[1:] if wanted is TowerStrategy.AUTO else [wanted]
     if len(by_order) in (1, len(names)):
         ways = [TowerStrategy.ORDER]  # there is only one partition
     found = {TowerStrategy.ORDER.value: _named(by_order, names)}
@@ -86,7 +86,8 @@ def _learned(
     for strategy in LEARNED:
         partition = partition_fields(interaction, towers, strategy=strategy, loads=loads, seed=request.seed)
         found[strategy] = _named(partition.towers, names)
-        text = _format_partition(partition, found[strategy])
+        together = " | ".join(", ".join(tower) for tower in found[strategy])
+        text = f"{together} (mean interaction {partition.within:.3f} within, {partition.between:.3f} between)"
         log.info("%s towers: %s", strategy.capitalize(), text)
         run.set_tags({f"towers.{strategy}": text})
     write_checked(path, json.dumps(found))
@@ -95,18 +96,6 @@ def _learned(
 
 def _named(towers: Towers, names: Sequence[str]) -> TowerFields:
     return tuple(tuple(names[position] for position in tower) for tower in towers)
-
-
-def _format_partition(partition: TowerPartition, fields: TowerFields) -> str:
-    """Return a text about the towers and the interactions of their fields, for the log."""
-    together = " | ".join(", ".join(tower) for tower in fields)
-    return f"{together} (mean interaction {partition.within:.3f} within, {partition.between:.3f} between)"
-
-
-FLAT = model_spec()  # a DLRM, in which all pairs of fields interact
-FAST = Hyperparameters(dense_learning_rate=2e-3, embedding_learning_rate=0.05)  # high rates for a brief training
-MOST_SAMPLES, MOST_PASSES = 1 << 19, 4  # limits of the training
-PROBE_SAMPLES = 1 << 13  # number of samples on which the interactions are measured
 
 
 def field_interactions(dataset: Dataset, execution: Execution, *, seed: int = 0) -> Tensor:
@@ -127,13 +116,8 @@ def field_interactions(dataset: Dataset, execution: Execution, *, seed: int = 0)
     rows = dataset.splits["train"].rows
     with applied(execution) as device, seeded(seed, device):
         check_tables_fit(FLAT, dataset.features, execution)
-        model = build_model(
-            FLAT,
-            dataset.features,
-            seed=seed,
-            embedding_learning=FAST.embedding_learning,
-            device=device,
-        ).train()
+        learning = FAST.embedding_learning
+        model = build_model(FLAT, dataset.features, seed=seed, embedding_learning=learning, device=device).train()
         optimizer = build_dense_optimizer(model, FAST)
         batch_size = min(execution.batch_size, rows)
         loader = BatchLoader(dataset, "train", batch_size, shuffle=True, seed=seed)

@@ -8,7 +8,7 @@ with the same index on different hosts are peers. The steps of the transform are
     2. lookup
     3. sort the samples by the peer that they belong to
     4. within the host: all fields of the host's tower(s)            [hosts * batch, fields of the host, dim]
-       (here a tower module compresses, see `shunter.extensions.towers.tower_modules`)
+       (here a tower module compresses, see `shunter.extensions.towers.dmt`)
     5. across hosts, among peers: all towers of the own samples      [batch, fields, dim]
     6. sort the fields into the order of the data
 
@@ -20,6 +20,7 @@ compression ratio CR divides the bytes by CR.
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 import numpy as np
@@ -27,7 +28,7 @@ import torch
 from torch import Tensor
 
 from shunter.extensions.distributed.training.hosts import Hosts, Members, exchange
-from shunter.extensions.towers.tower_modules import Towers
+from shunter.extensions.towers.dmt import Towers
 from shunter.extensions.towers.tower_partitioner import longest_first
 from shunter.models.constant import Constant
 from shunter.models.embeddings.initial_weights import draw_tables
@@ -101,15 +102,11 @@ class TowerEmbeddings(EmbeddingTables):
         self._owned_here = layout.owned[first : first + hosts.processes_per_host]
         fields = layout.fields[hosts.host]
         self._by_tower = _order([field for tower in layout.fields for field in tower])
-        self._by_process = _order([field for own in layout.owned for field in own])
         self._within_host = _order([fields.index(field) for own in self._owned_here for field in own])
         own_rows = [rows[table] for table in self.own]
         # The tables are not submodules: each process has only some tables of the model, which checkpoints merge.
-        self._tables = (
-            build_embeddings(own_rows, dim, learning_rate=learning_rate, device=device, kernel=kernel)
-            if own_rows
-            else None,
-        )
+        build = partial(build_embeddings, learning_rate=learning_rate, device=device, kernel=kernel)
+        self._tables = (build(own_rows, dim) if own_rows else None,)
 
     def forward(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Look up one batch; the process that stores the rows applies the weight decay."""
@@ -122,13 +119,6 @@ class TowerEmbeddings(EmbeddingTables):
         counts = [len(fields) for fields in self.layout.fields]
         together = self.to_samples(self.to_towers(values, offsets), counts)
         return _reordered(together, self._by_tower)
-
-    def lookup_flat(self, values: Tensor, offsets: Tensor) -> Tensor:
-        """Look up all fields, `[batch, fields, dim]`, by one exchange among all processes instead of the transform."""
-        pooled = self._lookup_own(values, offsets)
-        counts = [len(own) for own in self.layout.owned]
-        received = _exchange_rows(pooled, self.hosts.everyone, len(pooled) // len(counts), counts)
-        return _reordered(received, self._by_process)
 
     def to_towers(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Look up and send vectors to towers (steps 1 to 4); return the host's fields for the samples of all peers.
@@ -183,7 +173,7 @@ class TowerEmbeddings(EmbeddingTables):
             shard.adagrad_sum.zero_()
 
     def shards(self) -> Iterator[Shard]:
-        """Yield the tables that this process stores, with their optimiser state."""
+        """Yield the tables that this process stores, with their optimizer state."""
         (tables,) = self._tables
         if tables is None:
             return
@@ -238,16 +228,10 @@ class TowerEmbeddings(EmbeddingTables):
 
 
 def _exchange_rows(rows: Tensor, members: Members, samples: int, counts: Sequence[int]) -> Tensor:
-    """Send vectors to each member of a group, and concatenate the received vectors of this process's samples.
+    """Send vectors `[members * samples, own vectors, width]` to each member of a group.
 
-    Args:
-        rows: Own vectors of all members' samples, `[members * samples, own vectors, width]`.
-        members: Process group of the exchange.
-        samples: Number of samples of each member.
-        counts: Number of vectors per sample of each member.
-
-    Returns:
-        `[samples, vectors of all members, width]`.
+    Returns the received vectors of this process's samples, `[samples, vectors of all members, width]`; `counts` has
+    the number of vectors per sample of each member.
     """
     own, width = rows.shape[1:]
     receive = [samples * count * width for count in counts]

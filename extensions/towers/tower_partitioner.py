@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from shunter.errors import RequestError
-from shunter.extensions.towers.tower_modules import Towers
+from shunter.extensions.towers.dmt import Towers
 
 Strategy = Literal["coherent", "diverse"]
 COORDINATES = 2
@@ -103,13 +103,13 @@ def partition_fields(
     scaled = interaction / interaction.max().clamp(min=torch.finfo(interaction.dtype).tiny)
     distance = 1 - scaled if strategy == "coherent" else scaled
     points = field_coordinates(distance, seed=seed)
-    if loads is None:
-        labels = balanced_clusters(points, towers, _match, seed=seed)
-    else:
-        weights = np.asarray(loads, dtype=float)
-        limit = load_limit(weights, towers, load_balance)
-        labels = balanced_clusters(points, towers, lambda cost: _assign_under(cost, weights, limit), seed=seed)
-    return _describe(labels, interaction.numpy(), np.ones(fields) if loads is None else np.asarray(loads, dtype=float))
+    weights = np.ones(fields) if loads is None else np.asarray(loads, dtype=float)
+    limit = load_limit(weights, towers, load_balance)
+
+    def assign(cost: np.ndarray) -> np.ndarray:
+        return _match(cost) if loads is None else _assign_under(cost, weights, limit)
+
+    return _describe(balanced_clusters(points, towers, assign, seed=seed), interaction.numpy(), weights)
 
 
 def field_coordinates(distance: Tensor, *, seed: int) -> np.ndarray:
@@ -131,7 +131,12 @@ def field_coordinates(distance: Tensor, *, seed: int) -> np.ndarray:
     fields = len(distance)
     generator = torch.Generator().manual_seed(seed)
     noise = START_NOISE * torch.randn(fields, COORDINATES, generator=generator, dtype=torch.float64)
-    start = (_classical_scaling(distance.double()) + noise).numpy()
+    # Coordinates along the principal axes of points with these distances.
+    squares = distance.double().square()
+    centred = squares - squares.mean(0, keepdim=True) - squares.mean(1, keepdim=True) + squares.mean()
+    spread, directions = torch.linalg.eigh(-0.5 * centred)
+    scaled = (directions * spread.clamp(min=0).sqrt()).flip(1)[:, :COORDINATES]
+    start = (torch.nn.functional.pad(scaled, (0, COORDINATES - scaled.shape[1])) + noise).numpy()
     if fields == 1:
         return start
     found = minimize(
@@ -154,16 +159,6 @@ def _stress(flat: np.ndarray, wanted: np.ndarray) -> tuple[float, np.ndarray]:
     np.fill_diagonal(off, 0.0)
     slope = 2 * ((off / apart)[:, :, None] * between).sum(1)
     return float((off**2).sum() / 2), slope.ravel()
-
-
-def _classical_scaling(distance: Tensor) -> Tensor:
-    """Return coordinates along the principal axes of points with these distances."""
-    squares = distance.square()
-    centred = squares - squares.mean(0, keepdim=True) - squares.mean(1, keepdim=True) + squares.mean()
-    spread, directions = torch.linalg.eigh(-0.5 * centred)
-    points = directions * spread.clamp(min=0).sqrt()
-    points = points.flip(1)[:, :COORDINATES]
-    return torch.nn.functional.pad(points, (0, COORDINATES - points.shape[1]))
 
 
 def balanced_clusters(
@@ -229,9 +224,7 @@ def _assign_under(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarr
     decreases.
     """
     labels = _greedy(cost, loads, limit)
-    if labels is None:
-        labels = longest_first(loads, cost.shape[1])
-    return _improve(labels, cost, loads, limit)
+    return _improve(longest_first(loads, cost.shape[1]) if labels is None else labels, cost, loads, limit)
 
 
 def _greedy(cost: np.ndarray, loads: np.ndarray, limit: float) -> np.ndarray | None:

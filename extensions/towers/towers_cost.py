@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shunter.errors import TrackingError
 from shunter.search.noise import Noise
 from shunter.search.result import TuneResult
-from shunter.tracking.history import TrackedRun, read_children, read_runs
+from shunter.tracking.history import read_children, read_runs
 
 TOWERS = "dmt"
 FLAT = ("dlrm", "dcnv2")  # families with the same kinds of interactions as the towers and the layers above
@@ -86,17 +86,11 @@ def flat_trainings(fingerprint: str, tuned: TuneResult) -> list[FlatTraining]:
         for one in tuned.settings
         if one.spec.family in FLAT and "parameter_bytes" in one.costs
     ]
-    runs = [
-        run
-        for run in read_runs(("train", "tune"), limit=MOST_RUNS)
-        if run.params.get("data.fingerprint") == fingerprint
-    ]
-    return own + [found for run in runs for trial in read_children(run.run_id, "trial") if (found := _flat(trial))]
-
-
-def _flat(trial: TrackedRun) -> FlatTraining | None:
-    family, ne = trial.params.get("model.family"), trial.metrics.get("quality.ne")
-    size = trial.metrics.get("search.parameter_bytes")
-    if family not in FLAT or ne is None or size is None:
-        return None
-    return FlatTraining(family=family, ne=ne, parameter_bytes=size)
+    every_run = read_runs(("train", "tune"), limit=MOST_RUNS)
+    runs = [run for run in every_run if run.params.get("data.fingerprint") == fingerprint]
+    for trial in (trial for run in runs for trial in read_children(run.run_id, "trial")):
+        family, ne = trial.params.get("model.family"), trial.metrics.get("quality.ne")
+        size = trial.metrics.get("search.parameter_bytes")
+        if family in FLAT and ne is not None and size is not None:
+            own.append(FlatTraining(family=family, ne=ne, parameter_bytes=size))
+    return own

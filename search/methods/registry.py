@@ -15,7 +15,7 @@ PAST_SEARCHES = Registry(
     "use of past searches",
     {
         "studies": Entry(target="shunter.extensions.meta_learning.past:begin_from_past"),
-        "start": Entry(target="shunter.extensions.meta_learning.taught:taught_start"),
+        "start": Entry(target="shunter.extensions.meta_learning.transfer:taught_start"),
     },
     group="shunter.past_searches",
 )

@@ -8,7 +8,7 @@ from typing import Any
 from mlflow import MlflowClient
 from mlflow.entities import Metric, Param, Run, RunTag
 
-from shunter.extensions.meta_learning.past import past_studies
+from shunter.extensions.meta_learning.past import evaluated_runs, nearest_studies
 from shunter.planner.history import read_history
 from shunter.reporting.page.publish import build_report
 from shunter.tracking.history import read_children
@@ -153,7 +153,7 @@ def _studies() -> list[dict[str, Any]]:
     }
     return [
         {"name": study.name, "distance": study.distance, "trials": [parameters for parameters, _ in study.with_result]}
-        for study in past_studies(features)
+        for study in nearest_studies(features, evaluated_runs(None))
     ]
 
 

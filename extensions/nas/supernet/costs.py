@@ -4,7 +4,6 @@ The costs may be of any additive quantity: bytes are counted here, seconds and j
 (`shunter.extensions.nas.operator_costs`); all implement `OperatorCosts`.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -58,8 +57,6 @@ class CostTable:
         interactions: Cost of each interaction.
         tables: Cost of each table, by the index of its share of rows and of its width.
         base: Cost that all architectures have in common.
-        largest: Cost of the most expensive architecture.
-        smallest: Cost of the cheapest architecture.
     """
 
     unit: str
@@ -68,8 +65,6 @@ class CostTable:
     interactions: tuple[float, ...]
     tables: tuple[tuple[tuple[float, ...], ...], ...]
     base: float
-    largest: float
-    smallest: float
 
 
 def cost_table(network: Supernet, costs: OperatorCosts) -> CostTable:
@@ -84,22 +79,7 @@ def cost_table(network: Supernet, costs: OperatorCosts) -> CostTable:
         tuple(tuple(costs.table(rows_kept(rows, share), width) for width in widths) for share in shares)
         for rows, shares, widths in zip(features.table_rows, space.shares, space.dims, strict=True)
     )
-
-    def extreme(pick: Callable[..., float]) -> float:
-        of_tables = sum(pick(cost for of_share in of_table for cost in of_share) for of_table in tables)
-        of_bottom = paths.bottom.extreme_cost(bottom, pick) if paths.bottom else 0.0
-        return costs.base + pick(interactions) + of_tables + of_bottom + paths.top.extreme_cost(top, pick)
-
-    return CostTable(
-        unit=costs.unit,
-        bottom=bottom,
-        top=top,
-        interactions=interactions,
-        tables=tables,
-        base=costs.base,
-        largest=extreme(max),
-        smallest=extreme(min),
-    )
+    return CostTable(unit=costs.unit, bottom=bottom, top=top, interactions=interactions, tables=tables, base=costs.base)
 
 
 def expected_cost(coding: Coding, masks: Masks, costs: CostTable) -> Tensor:

@@ -13,7 +13,7 @@ backwards, as in DNAS (arXiv 2110.14812). For two layers (32, 64) and (32, 64, 0
                                        mlp_output            from 32 or 64
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -131,19 +131,6 @@ class MlpPaths:
                     before[origin] = before[origin] + reached if origin in before else reached
             there = before
         return total
-
-    def extreme_cost(self, costs: LayerCosts, extreme: Callable[..., float]) -> float:
-        """Return the cost of the cheapest or the most expensive path: `extreme` is `min` or `max`."""
-        reach: dict[int, float] = {INPUT: 0.0}
-        for layer in range(len(self.layers)):
-            reach = {
-                width: extreme(
-                    reach[width] if source == SKIP else reach[source] + costs[source, width]
-                    for source in self.candidates[self.choice(layer, width)]
-                )
-                for width in self.widths[layer + 1]
-            }
-        return extreme(reach[width] + costs[width, OUTPUT] for width in reach)
 
     def linear_shapes(self) -> list[tuple[int, int]]:
         """Return the distinct (input width, output width) of all linear layers; the ends are `INPUT` and `OUTPUT`."""

@@ -3,7 +3,7 @@
 import numpy as np
 
 from shunter.extensions.meta_learning.belief import NOISES, hypotheses
-from shunter.extensions.meta_learning.surrogate import NOISE_BOUNDS, Surrogate, noise_of_scores
+from shunter.extensions.meta_learning.portfolio import NOISE_BOUNDS, Surrogate, noise_of_scores
 from shunter.search.protocol import Outcome
 
 

@@ -14,14 +14,13 @@ from shunter.extensions.meta_learning.past import (
     PREFIX,
     TAUGHT,
     begin_from_past,
+    evaluated_runs,
     log_meta_features,
-    past_studies,
-    spread,
+    nearest_studies,
 )
 from shunter.extensions.meta_learning.portfolio import first_points
 from shunter.hardware.types import Placement
 from shunter.requests import TrainRequest
-from shunter.search.context import PastStudy
 from shunter.search.job import SearchJob
 from shunter.search.protocol import Outcome, Parameters
 from shunter.search.search import search
@@ -67,10 +66,10 @@ def test_a_search_is_read_back_as_it_was_told(dataset: Dataset) -> None:
     trials = tried(0.9, 0.8, 0.85)
     trials[1] = trials[1][0], Outcome(state="pruned", validation_ne=0.8, costs={"step_seconds": 0.01}, seconds=3.0)
     run_id = keep_study(dataset, trials)
-    [study] = past_studies(FIGURES)
+    [study] = nearest_studies(FIGURES, evaluated_runs(None))
     assert (study.name, study.run_id, study.distance) == ("synthetic", run_id, 0)
     assert sorted(study.trials, key=lambda trial: trial[0]["dropout"]) == trials
-    assert past_studies(FIGURES, exclude=run_id) == ()
+    assert nearest_studies(FIGURES, evaluated_runs(run_id)) == ()
 
 
 def test_the_nearest_come_first_and_no_name_crowds_out_the_others(
@@ -79,24 +78,21 @@ def test_the_nearest_come_first_and_no_name_crowds_out_the_others(
     monkeypatch.setattr("shunter.extensions.meta_learning.past.MOST_OF_ONE_NAME", 2)
     far = keep_study(dataset, tried(0.9, 0.8, 0.7), {"rows": 1e6, "base_rate": 0.3})
     near = [keep_study(dataset, tried(0.9, 0.8, 0.7), {"rows": rows, "base_rate": 0.3}) for rows in (2e3, 3e3)]
-    found = past_studies(FIGURES)
+    found = nearest_studies(FIGURES, evaluated_runs(None))
     assert [study.run_id for study in found] == near
     assert found[0].distance < found[1].distance
-    assert [study.run_id for study in past_studies(FIGURES, limit=1)] == near[:1]
+    assert [study.run_id for study in nearest_studies(FIGURES, evaluated_runs(None), 1)] == near[:1]
     other = keep_study(replace(dataset, name="other"), tried(0.9, 0.8, 0.7), {"rows": 1e7, "base_rate": 0.3})
-    assert [study.run_id for study in past_studies(FIGURES)] == [*near, other]
-    assert far not in {study.run_id for study in past_studies(FIGURES)}
+    assert [study.run_id for study in nearest_studies(FIGURES, evaluated_runs(None))] == [*near, other]
+    assert far not in {study.run_id for study in nearest_studies(FIGURES, evaluated_runs(None))}
 
 
 def test_few_studies_of_many_names_rather_than_many_of_the_nearest(dataset: Dataset) -> None:
     for far, name in enumerate(["a", "a", "b", "c"]):
         features = {"rows": 10.0 ** (3 + far), "base_rate": 0.3}
         keep_study(replace(dataset, name=name), tried(0.9, 0.8, 0.7), features)
-    assert [study.name for study in past_studies(FIGURES, limit=3)] == ["a", "b", "c"]
-    assert [study.name for study in past_studies(FIGURES, limit=4)] == ["a", "a", "b", "c"]
-    known = [PastStudy(name=name, trials=(), distance=float(far)) for far, name in enumerate("aab" * 4)]
-    assert [study.name for study in spread(known)] == ["a", "a", "b", "a", "a", "b", "a", "b", "b"]
-    assert [study.distance for study in spread(known, limit=3)] == [0.0, 1.0, 2.0]
+    assert [study.name for study in nearest_studies(FIGURES, evaluated_runs(None), 3)] == ["a", "b", "c"]
+    assert [study.name for study in nearest_studies(FIGURES, evaluated_runs(None), 4)] == ["a", "a", "b", "c"]
 
 
 def test_what_cannot_be_read_is_passed_over(dataset: Dataset) -> None:
@@ -115,7 +111,7 @@ def test_what_cannot_be_read_is_passed_over(dataset: Dataset) -> None:
     keep_study(dataset, tried(0.9, 0.8, 0.7), {"else": 1.0})  # of data of which nothing is known
     start_run_tree(TrainRequest(), dataset)  # a run that never came to search
     log_meta_features(start_run_tree(TrainRequest(), dataset), dataset)  # and one killed before its first trial
-    [study] = past_studies(FIGURES)
+    [study] = nearest_studies(FIGURES, evaluated_runs(None))
     assert len(study.trials) == 3
 
 
@@ -125,7 +121,7 @@ def test_a_failed_trial_teaches_too(dataset: Dataset) -> None:
     with child_run(run_id, "trial-3", "trial") as run:
         run.set_tags(trial_tags(wild, Outcome(state="failed")))
     finish(run.run_id, "FAILED", "the loss went astray")
-    [study] = past_studies(FIGURES)
+    [study] = nearest_studies(FIGURES, evaluated_runs(None))
     assert (wild, Outcome(state="failed")) in study.trials
     assert len(study.with_result) == 3
 
@@ -179,7 +175,7 @@ def test_a_second_search_starts_where_the_first_ended(dataset: Dataset, tmp_path
         return run_id, [json.loads(child.tags[PARAMETERS]) for child in tried]
 
     _, first = searched("first")
-    [past] = past_studies(meta_features(dataset))
+    [past] = nearest_studies(meta_features(dataset), evaluated_runs(None))
     run_id, second = searched("second")
     _, cold = searched("cold", cold_start=True)
     assert first[0] == cold[0] == SMALL.default()

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from shunter.extensions.meta_learning.taught import TAUGHT_TRIALS, Taught, is_taught
-from shunter.extensions.meta_learning.transfer import Transfer
+from shunter.extensions.meta_learning.transfer import TAUGHT_TRIALS, Taught, Transfer, is_taught
 from shunter.extensions.nas.architecture_space import ArchitectureSpace
 from shunter.requests import SearchRequest
 from shunter.search.context import PastStudy, SearchContext

@@ -11,8 +11,13 @@ from optuna import Trial
 from shunter.engine.config import Execution, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.extensions.meta_learning.points import Domain
-from shunter.extensions.meta_learning.portfolio import first_points, portfolio, sources_of, thinned
-from shunter.extensions.meta_learning.surrogate import expected_improvement
+from shunter.extensions.meta_learning.portfolio import (
+    expected_improvement,
+    first_points,
+    portfolio,
+    sources_of,
+    thinned,
+)
 from shunter.extensions.meta_learning.transfer import Transfer
 from shunter.extensions.nas.architecture_space import ArchitectureSpace
 from shunter.search.context import PastStudy, SearchContext

@@ -24,7 +24,7 @@ def test_every_architecture_has_a_measured_cost(tmp_path: Path) -> None:
     architecture = network.coding.decode(dict.fromkeys(network.coding.sizes, 0))
     operators = cost_of(architecture, network.coding, cost_table(network, _without_base(costs)))
     assert cost_of(architecture, network.coding, table) == pytest.approx(operators + costs.base)
-    assert 0 < table.smallest < table.largest
+    assert operators > 0
 
 
 def _without_base(costs: MeasuredCosts) -> MeasuredCosts:

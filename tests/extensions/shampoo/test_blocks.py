@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shunter.errors import TrainingError
-from shunter.extensions.shampoo.blocks import merge_dimensions, root_operations, split_blocks
+from shunter.extensions.shampoo.blocks import assign_greedily, lay_out, merge_dimensions, root_operations, split_blocks
 from shunter.extensions.shampoo.direction import inverse_root
-from shunter.extensions.shampoo.sharding import assign_greedily, lay_out
 
 shapes = st.lists(st.integers(0, 9), max_size=4).map(tuple)
 limits = st.integers(1, 40)

@@ -1,4 +1,4 @@
-"""The optimiser in two and four processes is that in one, with its memory divided."""
+"""The optimizer in two and four processes is that in one, with its memory divided."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The optimiser in one process: its formulas, its state and its errors."""
+"""The optimizer in one process: its formulas, its state and its errors."""
 
 import copy
 
@@ -10,13 +10,14 @@ from torch import nn
 from shunter.errors import CheckpointError, RequestError, TrainingError
 from shunter.extensions.shampoo import Shampoo
 from shunter.extensions.shampoo.blocks import split_blocks
+from tests.extensions.shampoo.shampoo_processes import state_bytes
 
 PLAIN = {"grafting": "none", "root_every_steps": 1, "epsilon": 1e-3, "relative_epsilon": 0.0}
 NEVER = 10**9  # a start step that is not reached: the grafting method alone
 
 
 def gradients_for(parameters, steps, seed=0):
-    """A fixed sequence of gradients, so that two optimisers see the same ones whatever they do."""
+    """A fixed sequence of gradients, so that two optimizers see the same ones whatever they do."""
     generator = torch.Generator().manual_seed(seed)
     return [
         [torch.randn(p.shape, dtype=p.dtype, generator=generator) * (1 + step) for p in parameters]
@@ -288,7 +289,7 @@ def test_resuming_from_a_saved_state_is_bitwise_the_same(tmp_path):
     optimizer = Shampoo(resumed, **OPTIONS)
     run(optimizer, resumed, sequence[:8])
     torch.save(optimizer.state_dict(), tmp_path / "optimizer.pt")
-    # Options come from the file, so the new optimiser may be built with others.
+    # Options come from the file, so the new optimizer may be built with others.
     optimizer = Shampoo(resumed, lr=7.0)
     optimizer.load_state_dict(torch.load(tmp_path / "optimizer.pt", weights_only=True))
     run(optimizer, resumed, sequence[8:])
@@ -319,9 +320,9 @@ def test_groups_have_options_of_their_own():
 def test_state_bytes_are_those_of_factors_roots_and_averages():
     parameters = make((16, 24))
     optimizer = Shampoo(parameters, root_every_steps=1, max_block_size=32)
-    assert optimizer.state_bytes() == 0
+    assert state_bytes(optimizer) == 0
     run(optimizer, parameters, gradients_for(parameters, 1))
-    assert optimizer.state_bytes() == 4 * (2 * (16**2 + 24**2) + 2 * 16 * 24)
+    assert state_bytes(optimizer) == 4 * (2 * (16**2 + 24**2) + 2 * 16 * 24)
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shunter.errors import RequestError
-from shunter.extensions.towers.dmt import DmtLayers, DmtSpec, towers_of
-from shunter.extensions.towers.tower_modules import DcnTower, DlrmTower, split_evenly
+from shunter.extensions.towers.dmt import DcnTower, DlrmTower, DmtLayers, DmtSpec, split_evenly, towers_of
 from shunter.models.layers import CrossNetwork
 from shunter.models.registry import build_model, model_spec
 from tests.models.families.test_dlrm import features_of, inputs_of

@@ -1,5 +1,6 @@
 """The transform is the flat exchange bit by bit, sends what its formulas say, and learns as one process does."""
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,11 +10,12 @@ from torch import distributed as dist
 
 from shunter.errors import RequestError
 from shunter.extensions.distributed.training.hosts import Hosts, Link, Phase, Traffic
+from shunter.extensions.towers.dmt import Towers
 from shunter.extensions.towers.sptt import TowerEmbeddings, TowerLayout
-from shunter.extensions.towers.tower_modules import Towers
 from shunter.models.embeddings.role import EPSILON
 from shunter.models.embeddings.torch_kernel import TorchEmbeddings
 from tests.extensions.distributed.training.ranks import run
+from tests.extensions.towers.flat_exchange import lookup_flat
 
 BATCH, DIM, RATE = 3, 4, 0.1
 ROWS = (5, 9, 7, 6, 8, 10, 4)
@@ -51,7 +53,7 @@ def build(hosts: Hosts, fields: Towers, rows: tuple[int, ...] = ROWS) -> TowerEm
 def one_step(hosts: Hosts, fields: Towers, *, flat: bool) -> dict[str, Any]:
     """Look up, learn once, and tell what came of it; fresh tables see the same ids again."""
     tables = build(hosts, fields)
-    lookup = tables.lookup_flat if flat else tables
+    lookup = partial(lookup_flat, tables) if flat else tables
     output = lookup(*ids_of(hosts.rank))
     output.backward(gradient_of(hosts.rank))
     with torch.no_grad():
@@ -67,7 +69,7 @@ def traffic_of(hosts: Hosts, fields: Towers, *, flat: bool, compressed_to: int |
     tables = build(hosts, fields, rows)
     ids = ids_of(hosts.rank, rows)
     if flat:
-        tables.lookup_flat(*ids).sum().backward()
+        lookup_flat(tables, *ids).sum().backward()
     elif compressed_to is None:
         tables(*ids).sum().backward()
     else:
