@@ -43,8 +43,7 @@ from benchmarks import report
 from benchmarks.search.data import ORIGINS
 from benchmarks.search.trainings import EPOCHS, EXECUTION, Trainings
 from shunter.engine.config import Schedule
-from shunter.extensions.meta_learning.features import meta_features
-from shunter.extensions.meta_learning.neighbours import distance
+from shunter.extensions.meta_learning.features import distance, meta_features
 from shunter.extensions.meta_learning.past import MOST_OF_ONE_NAME, MOST_STUDIES, in_rounds
 from shunter.extensions.meta_learning.portfolio import first_points
 from shunter.requests import SearchRequest

@@ -12,8 +12,8 @@ STEP_OPTIONS = Registry(
     "option of a training step",
     {
         "rewriting": Entry(target="shunter.extensions.rewriting.scheme:REWRITTEN_STEP"),
-        "packs_activations": Entry(target="shunter.extensions.rewriting.packed_activations:PACKED_STEP"),
-        "compacts_dead_units": Entry(target="shunter.extensions.rewriting.compaction:COMPACTED_STEP"),
+        "packs_activations": Entry(target="shunter.extensions.rewriting.lean_steps:PACKED_STEP"),
+        "compacts_dead_units": Entry(target="shunter.extensions.rewriting.lean_steps:COMPACTED_STEP"),
     },
     group="shunter.step_options",
 )

@@ -51,11 +51,6 @@ class Bench:
             self._known[id(model)] = (model, found)
         return self._known[id(model)][1]
 
-    def milliseconds(self, models: Sequence[Model | Ensemble]) -> list[float]:
-        """Return the time that each model takes to score the rows, in milliseconds."""
-        works = [lambda model=model: self.score(model, self.rows) for model in models]
-        return [1e3 * seconds for seconds in self.seconds(works)]
-
     def seconds(self, works: Sequence[Callable[[], object]]) -> list[float]:
         """Return the run time of each function in seconds, with the threads that scoring uses."""
         with applied(self.execution), torch.no_grad():

@@ -88,11 +88,6 @@ def parse_rates(text: str) -> tuple[float, ...]:
     return tuple(sorted(rates))
 
 
-def _checked_rates(text: str) -> str:
-    parse_rates(text)
-    return text
-
-
 class RobustnessRequest(Request, frozen=True):
     """Request to measure the quality of a registered model under memory faults."""
 
@@ -104,7 +99,7 @@ class RobustnessRequest(Request, frozen=True):
         default=ErrorKind.FLIP,
         description="Fault type: flip (bits flip), stuck0, stuck1 (bits are stuck), or rows (rows are lost).",
     )
-    error_rates: Annotated[str, AfterValidator(_checked_rates)] = Field(
+    error_rates: Annotated[str, AfterValidator(lambda text: parse_rates(text) and text)] = Field(
         default="1e-6,1e-5,1e-4,1e-3",
         description="Shares of faulty bits or rows to measure, separated by commas.",
     )

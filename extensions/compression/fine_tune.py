@@ -17,7 +17,7 @@ from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.step import applied
-from shunter.extensions.compression.product import ProductLinear
+from shunter.extensions.compression.compressed_linear import ProductLinear
 from shunter.models.registry import Model
 
 MOST_VECTORS = 4_096  # of each part, for k-means

@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import nn
 
-from shunter.extensions.compression.compressed_linear import CompressedLinear, Int8Linear, PrunedLinear
-from shunter.extensions.compression.product import ProductLinear
+from shunter.extensions.compression.compressed_linear import CompressedLinear, Int8Linear, ProductLinear, PrunedLinear
 from shunter.models.recommender import Recommender
 
 FORMS: dict[str, type[CompressedLinear]] = {form.form: form for form in (Int8Linear, ProductLinear, PrunedLinear)}

@@ -9,15 +9,14 @@ import torch
 from torch import nn
 
 from shunter.errors import InfeasibleError
-from shunter.extensions.compression.compressed_linear import CompressedLinear, Int8Linear
+from shunter.extensions.compression.compressed_linear import CompressedLinear, Int8Linear, ProductLinear
 from shunter.extensions.compression.compression_passes import Candidate, SmallerModel, fastest_within_limits
 from shunter.extensions.compression.fine_tune import LearnedProduct, divergence, learned_products
 from shunter.extensions.compression.layer_forms import replaced
-from shunter.extensions.compression.points import Point
-from shunter.extensions.compression.product import ProductLinear
 from shunter.extensions.compression.subject import (
     CompressionSubject,
     Place,
+    Point,
     hidden_linears,
     inputs_of_layers,
     members_of,

@@ -8,11 +8,15 @@ Landmarks are the quality of cheap learners, which shows how much can be learned
 (Pfahringer, Bensusan and Giraud-Carrier, "Meta-Learning by Landmarking Various Learning Algorithms", ICML 2000). All
 learners are convex or closed-form.
 
+The similarity of data sets is a distance between their meta-features.
+
 At most `SAMPLE_ROWS` rows of a part are used, sampled with a seed and read from the memory-mapped arrays. A log of 40
 million rows thus takes no more time and memory than a log of 50 thousand rows.
 """
 
+import math
 import warnings
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
@@ -26,7 +30,12 @@ from shunter.engine.metrics import area_under_roc, compute_metrics
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
-
+# Transformation and unit of each meta-feature. The units are fixed instead of computed from past data sets: there are
+# few of them, often similar, and a distance between two data sets should not depend on a third data set.
+# Amounts are compared by their logarithm, with a unit of a factor of ten, and rates by their log odds. The units of the
+# landmarks are differences that separate data sets with different best settings.
+Scale = tuple[Callable[[float], float], float]
+FARTHEST = 3.0  # upper bound for the difference of one meta-feature, in units
 SAMPLE_ROWS = 50_000
 TOP_SHARE = 0.01  # share of the distinct ids that counts as the most frequent ids
 SEED = 0
@@ -35,6 +44,65 @@ PRIOR_ROWS = 10.0  # weight of the base rate in the rate of an id, as a number o
 PENALTIES = {"logistic_ne": 0.1, "free_logistic_ne": 10.0}  # inverse strength of the L2 penalty, as scikit-learn's C
 MOST_ITERATIONS = 60
 LARGEST_NE = 2.0  # upper bound: larger values are all equally bad
+
+
+def _log(value: float) -> float:
+    return math.log10(max(value, 1e-6))
+
+
+def _log_of_count(value: float) -> float:
+    return math.log2(1 + max(value, 0.0))
+
+
+def _logit(value: float) -> float:
+    value = min(max(value, 1e-6), 1 - 1e-6)
+    return math.log(value / (1 - value))
+
+
+SCALES: dict[str, Scale] = {
+    "rows": (_log, 1.0),
+    "base_rate": (_logit, 2.0),
+    "dense_fields": (_log_of_count, 2.0),
+    "categorical_fields": (_log_of_count, 2.0),
+    "multi_valued_fields": (_log_of_count, 2.0),
+    "table_rows_sum": (_log, 1.0),
+    "table_rows_max": (_log, 1.0),
+    "table_rows_geometric_mean": (_log, 1.0),
+    "rows_per_table_row": (_log, 1.0),
+    "missing_share": (float, 0.2),
+    "top_percent_share": (float, 0.2),
+    "entropy_share": (float, 0.2),
+    "zipf_exponent": (float, 0.5),
+    "unseen_share": (float, 0.2),
+    "bag_length": (_log_of_count, 2.0),
+    "dense_skewness": (_log_of_count, 1.0),
+    "dense_commonest_share": (float, 0.2),
+    "dense_correlation": (float, 0.2),
+    "landmark_field_ne": (float, 0.1),
+    "landmark_bayes_auc": (float, 0.1),
+    "landmark_logistic_ne": (float, 0.1),
+    "landmark_free_logistic_ne": (float, 0.1),
+}
+
+
+def distance(first: Mapping[str, float], second: Mapping[str, float]) -> float:
+    """Return the root mean square of the differences in units of `SCALES`; 0 between equal data sets.
+
+    A meta-feature that only one data set has counts as one unit. Meta-features that both data sets lack or that are NaN
+    are ignored. The distance is infinite if no meta-features can be compared.
+    """
+    differences, in_common = [], 0
+    for name, (scaled, unit) in SCALES.items():
+        known = [values[name] for values in (first, second) if math.isfinite(values.get(name, math.nan))]
+        if len(known) == 2:
+            in_common += 1
+            differences.append(min(abs(scaled(known[0]) - scaled(known[1])) / unit, FARTHEST))
+        elif known:
+            differences.append(1.0)
+    if not in_common:
+        return math.inf
+    return math.sqrt(sum(difference**2 for difference in differences) / len(differences))
+
 
 MetaFeatures = dict[str, float]
 """Name and value, as logged below `meta.`; features that a data set lacks are missing, such as `bag_length`."""

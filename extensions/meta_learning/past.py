@@ -20,8 +20,7 @@ from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import TrackingError
-from shunter.extensions.meta_learning.features import MetaFeatures, meta_features
-from shunter.extensions.meta_learning.neighbours import distance
+from shunter.extensions.meta_learning.features import MetaFeatures, distance, meta_features
 from shunter.files import digest_of_sources
 from shunter.search.context import PastStudy
 from shunter.search.noise import NOISE, TOO_FEW

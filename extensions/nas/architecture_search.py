@@ -35,8 +35,8 @@ from shunter.engine.loop.step import applied, autocast, build_dense_optimizer, p
 from shunter.engine.stopping import ShouldStop, StopReason
 from shunter.errors import RequestError, TrainingError
 from shunter.extensions.nas.supernet.costs import CostTable, expected_cost
-from shunter.extensions.nas.supernet.masks import Masks
 from shunter.extensions.nas.supernet.network import Supernet
+from shunter.extensions.nas.supernet.space import Masks
 
 Part = Literal["weights", "theta"]
 # The fractional parts of its multiples are evenly distributed, for any period in the order of the rows (Weyl, 1916).
@@ -292,7 +292,11 @@ class SupernetTraining:
         """Return the loss of theta as a function of a batch's NE and masks; see `SupernetSchedule.form`."""
         if costs is None or not weight:
             return lambda ne, _: ne
-        reference = self.reference_cost(costs)
+        choices = self.network.choices
+        uniform = torch.zeros_like(choices.theta).masked_fill(~choices.exists, -torch.inf).softmax(1)
+        with torch.no_grad():  # the expected cost of an architecture with equally likely candidates
+            equally_likely = choices.masks(uniform.unsqueeze(0))
+            reference = float(expected_cost(self.network.coding, equally_likely, costs))
 
         def loss(ne: Tensor, masks: Masks) -> Tensor:
             logarithm = (expected_cost(self.network.coding, masks, costs) / reference).log()
@@ -301,13 +305,6 @@ class SupernetTraining:
             return ne * (weight * logarithm).exp().mean()
 
         return loss
-
-    @torch.no_grad()
-    def reference_cost(self, costs: CostTable) -> float:
-        """Return the expected cost of an architecture with equally likely candidates."""
-        choices = self.network.choices
-        uniform = torch.zeros_like(choices.theta).masked_fill(~choices.exists, -torch.inf).softmax(1)
-        return float(expected_cost(self.network.coding, choices.masks(uniform.unsqueeze(0)), costs))
 
     @torch.no_grad()
     def _report(

@@ -8,8 +8,6 @@ which keeps the interaction fixed). Learning rates are not searched, so that onl
 import math
 from collections.abc import Hashable
 from dataclasses import asdict, replace
-from functools import lru_cache
-from itertools import product
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from pydantic import Field, field_serializer, model_validator
@@ -179,18 +177,6 @@ class ArchitectureSpace(Frozen):
         """Number of ids of each table, by the name of its field, in the order of `ModelSpec.table_dims`."""
         return {field.name: field.rows for field in self.features.categorical if field.table is None}
 
-    @property
-    def size(self) -> int:
-        """Number of different architectures.
-
-        The number is smaller than that of the points: omitting the first or the second of two layers gives the same
-        model.
-        """
-        ids = self.tables
-        widths = math.prod(len(set(values)) for values in self.dims.values())
-        rows = math.prod(len({rows_kept(ids[name], share) for share in values}) for name, values in self.shares.items())
-        return len(set(self.interactions)) * _mlps(self.bottom) * _mlps(self.top) * widths * rows
-
     def identity(self, parameters: Parameters) -> Hashable:
         """Return architecture and learning rates, see `shunter.search.protocol.Space`."""
         return self.build(parameters)
@@ -247,14 +233,6 @@ class ArchitectureSpace(Frozen):
 
         return count_parameter_bytes(self.build(parameters)[0], self.features)
 
-    def flops_per_sample(self, parameters: Parameters) -> float:
-        """Return the counted operations of forward and backward at a point: `ModelCounts.matmul_flops_per_sample`.
-
-        Only the layers count: narrow rows are padded with zeros, which are multiplied too.
-        """
-        spec = replace(self.build(parameters)[0], table_dims=(), table_shares=())
-        return _flops_per_sample(spec, self.features)
-
 
 def shares_worth(ids: int) -> tuple[float, ...]:
     """Return the candidate shares of a table: 1, and for a large table the `SHARES` that leave enough rows."""
@@ -263,20 +241,7 @@ def shares_worth(ids: int) -> tuple[float, ...]:
     return tuple(share for share in SHARES if rows_kept(ids, share) >= LEAST_SHARED_ROWS)
 
 
-@lru_cache(maxsize=4096)
-def _flops_per_sample(spec: ModelSpec, features: Features) -> float:
-    """Return the counted operations of forward and backward per sample; cached, because counting traces a step."""
-    from shunter.models.counting import count_flops_per_sample
-
-    return count_flops_per_sample(spec, features)
-
-
 def _layers(parameters: Parameters, mlp: str, most: int) -> tuple[int, ...]:
     """Return the widths of the hidden layers, without omitted layers."""
     widths = (parameters[f"{mlp}_{layer}"] for layer in range(most))
     return tuple(width for width in widths if width)
-
-
-def _mlps(layers: Widths) -> int:
-    """Return the number of different MLPs; omitted layers make no difference."""
-    return len({tuple(width for width in widths if width) for widths in product(*layers)})

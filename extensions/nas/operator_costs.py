@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -31,23 +30,12 @@ BAGS_TOGETHER = 8
 MOST_ROWS = 1 << 20  # of a measured table; rows of larger tables come from memory too
 
 
-@dataclass(frozen=True, kw_only=True)
-class OperatorTimes:
-    """Times of operators.
-
-    Attributes:
-        seconds: Measured seconds of each operator.
-        watts: Mean power during the measurement, measured or estimated as given by its source; None if unknown.
-    """
-
-    seconds: dict[Any, Quantity]
-    watts: Quantity | None
-
-
 def measure_operators(
     works: Mapping[Any, Work], accelerator: str, *, thread_count: int = 1, seconds_each: float = 0.02
-) -> OperatorTimes:
+) -> tuple[dict[Any, Quantity], Quantity | None]:
     """Time each operator for `seconds_each` and at least three times; return the median times, and the mean power.
+
+    The power is measured or estimated, as given by its source; None if it is unknown.
 
     The time of a step is not quite the sum: caches hold other data within a step, and launching the step and updating
     the layers take additional time. A prediction of a step's time also needs one measured step.
@@ -58,26 +46,15 @@ def measure_operators(
     reading = meter.reading
     seconds = {key: measured_seconds(times) for key, times in durations.items()}
     if reading.mean_watts is None or reading.method == "unavailable":
-        return OperatorTimes(seconds=seconds, watts=None)
-    return OperatorTimes(seconds=seconds, watts=Quantity(value=reading.mean_watts, source=reading.method))
-
-
-def linear_work(batch_size: int, inputs: int, outputs: int, device: torch.device, *, is_first: bool = False) -> Work:
-    """Return a function that runs a linear layer with its ReLU, forward and backward.
-
-    Args:
-        batch_size: Samples of a batch.
-        inputs: Width of the input.
-        outputs: Width of the output.
-        device: Device of the tensors.
-        is_first: If True, the layer is the first one, and the gradient of its input is not computed.
-    """
-    layer = nn.Linear(inputs, outputs, device=device)
-    return module_work(nn.Sequential(layer, nn.ReLU()), (batch_size, inputs), device, is_first=is_first)
+        return seconds, None
+    return seconds, Quantity(value=reading.mean_watts, source=reading.method)
 
 
 def module_work(module: nn.Module, shape: tuple[int, ...], device: torch.device, *, is_first: bool = False) -> Work:
-    """Return a function that runs a module on a tensor of the given shape, forward and backward; see `linear_work`."""
+    """Return a function that runs a module on a tensor of the given shape, forward and backward.
+
+    If the module is the first one, the gradient of its input is not computed.
+    """
     sample = torch.randn(shape, device=device, requires_grad=not is_first)
     gradient = torch.ones_like(module(sample))
     wanted = [*([] if is_first else [sample]), *module.parameters()]
@@ -119,9 +96,8 @@ class MeasuredCosts:
         self.unit, self.base, self._scale = unit, 0.0, 1.0
         self.source = "measured"
         works = _works(network, execution)
-        self._times = measure_operators(works, execution.device, thread_count=execution.threads)
+        self._seconds, watts = measure_operators(works, execution.device, thread_count=execution.threads)
         if unit == "joules":
-            watts = self._times.watts
             if watts is None:
                 raise HardwareError(
                     "The power of this machine is unknown, so the energy of architectures is unknown "
@@ -146,7 +122,7 @@ class MeasuredCosts:
         return self._cost((name, 0, 0))
 
     def _cost(self, key: Key) -> float:
-        return self._times.seconds[key].value * self._scale
+        return self._seconds[key].value * self._scale
 
 
 def _works(network: Supernet, execution: Execution) -> dict[Key, Work]:
@@ -161,7 +137,9 @@ def _works(network: Supernet, execution: Execution) -> dict[Key, Work]:
         for before, after in paths.linear_shapes():
             is_first = kind == "first" and before == INPUT
             shape = inputs if before == INPUT else before, outputs if after == OUTPUT else after
-            works["first" if is_first else "linear", *shape] = linear_work(batch, *shape, device, is_first=is_first)
+            module = nn.Sequential(nn.Linear(*shape, device=device), nn.ReLU())
+            work = module_work(module, (batch, shape[0]), device, is_first=is_first)
+            works["first" if is_first else "linear", *shape] = work
     vectors = len(features.categorical) + (1 if features.dense else 0)
     for name in space.interactions:
         module = dlrm_interaction(name, space.base.embedding_dim, vectors).to(device)

@@ -132,17 +132,16 @@ def _train(context: SearchContext, schedule: SupernetSchedule, kept: "_Kept", al
         kept.stages_planned = affordable_stages(rounds, schedule.rounds, WEIGHTS if costs else WEIGHTS[:1])
         kept.save(training)
     for weight, rounds in kept.stages_planned[len(kept.stages) :]:
-        learned = training.learn(
-            weight, costs, rounds=rounds, theta_alone=bool(kept.stages), should_stop=allowance.check
-        )
-        log.info("Super-net with cost weight %g (NE for each factor e of cost): %s", weight, _format_stage(learned))
+        is_further = bool(kept.stages)
+        learned = training.learn(weight, costs, rounds=rounds, theta_alone=is_further, should_stop=allowance.check)
+        _log_stage(learned)
         if learned.rounds or not kept.stages:
             kept.stages.append(learned)
         if learned.stop_reason is not None:
             kept.stages_planned = kept.stages_planned[: len(kept.stages)]
-            kept.save(training)
-            break
         kept.save(training)
+        if learned.stop_reason is not None:
+            break
     return kept.stages
 
 
@@ -302,9 +301,9 @@ def _learned(values: dict[str, Any]) -> Learned:
     return Learned(**{**values, "rounds": rounds}, stop_reason=reason)
 
 
-def _format_stage(learned: Learned) -> str:
-    if not learned.rounds:
-        return f"no round ended ({stop_text(learned.stop_reason) if learned.stop_reason else 'none was requested'})"
-    last = learned.rounds[-1]
-    cost = "" if last.cost is None else f", expected cost {last.cost:.4g}"
-    return f"NE {last.theta_ne:.4f} of the mixture{cost}"
+def _log_stage(learned: Learned) -> None:
+    text = f"no round ended ({stop_text(learned.stop_reason) if learned.stop_reason else 'none was requested'})"
+    for report in learned.rounds[-1:]:
+        cost = "" if report.cost is None else f", expected cost {report.cost:.4g}"
+        text = f"NE {report.theta_ne:.4f} of the mixture{cost}"
+    log.info("Super-net with cost weight %g (NE for each factor e of cost): %s", learned.weight, text)

@@ -9,11 +9,10 @@ from torch import Tensor, nn
 
 from shunter.engine.loop.stopwatch import Stopwatch, alternating_seconds
 from shunter.errors import InfeasibleError
-from shunter.extensions.rewriting.application import known_rules
 from shunter.extensions.rewriting.costs import Mode, OperatorCosts, home_folder
 from shunter.extensions.rewriting.materialise import ScoringLayers, TrainingLayers
 from shunter.extensions.rewriting.program import Program, UntraceableError
-from shunter.extensions.rewriting.scheme import original_layers, program_of, random_inputs, replayed
+from shunter.extensions.rewriting.scheme import known_rules, original_layers, program_of, random_inputs, replayed
 from shunter.extensions.rewriting.search import BY_DEFAULT, Candidate, Limits, search_in_parts
 from shunter.models.registry import Model
 

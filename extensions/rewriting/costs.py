@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import json
-import time
+import timeit
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -98,17 +98,12 @@ def home_folder() -> Path | None:
 
 def shortest_seconds(work: Callable[[], object]) -> float:
     """Return the shortest of several measured times; each covers enough calls for the clock's resolution."""
+    timer = timeit.Timer(work)
     work()
-    began = time.perf_counter()
-    work()
-    once = max(time.perf_counter() - began, 1e-7)
-    calls = max(1, int(SHORTEST_SECONDS / once))
-    best, spent = once, 0.0
+    once = max(timer.timeit(1), 1e-7)
+    calls, best, spent = max(1, int(SHORTEST_SECONDS / once)), once, 0.0
     for _ in range(ROUNDS):
-        began = time.perf_counter()
-        for _ in range(calls):
-            work()
-        taken = time.perf_counter() - began
+        taken = timer.timeit(calls)
         best, spent = min(best, taken / calls), spent + taken
         if spent > LONGEST_SECONDS:
             break

@@ -89,19 +89,20 @@ def folded(program: Program, tensors: Mapping[str, Tensor] | None = None) -> nn.
         with made.graph.inserting_before(node):
             node.replace_all_uses_with(made.graph.get_attr(name))
     made.sweep()
-    for node in made.graph.nodes:
-        if node.op == "call_module":
-            _attach(holder, str(node.target), program.root.get_submodule(str(node.target)))
+    _attach_called(holder, made, program.root)
     return fx.GraphModule(holder, made.graph)
 
 
-def _attach(holder: nn.Module, path: str, module: nn.Module) -> None:
-    *above, last = path.split(".")
-    for name in above:
-        if not hasattr(holder, name):
-            holder.add_module(name, nn.Module())
-        holder = holder.get_submodule(name)
-    holder.add_module(last, module)
+def _attach_called(holder: nn.Module, program: Program, root: nn.Module) -> None:
+    """Attach the modules of `root` that a program calls, at the same paths."""
+    for path in [str(node.target) for node in program.graph.nodes if node.op == "call_module"]:
+        *above, last = path.split(".")
+        place = holder
+        for name in above:
+            if not hasattr(place, name):
+                place.add_module(name, nn.Module())
+            place = place.get_submodule(name)
+        place.add_module(last, root.get_submodule(path))
 
 
 def _constants(program: Program, tensors: Mapping[str, Tensor]) -> list[Tensor]:
@@ -209,9 +210,7 @@ class TrainingLayers(nn.Module):
             with made.graph.inserting_before(node):
                 node.replace_all_uses_with(made.graph.get_attr(name))
         made.sweep()
-        kept = [str(node.target) for node in made.graph.nodes if node.op == "call_module"]
-        for path in kept:
-            _attach(holder, path, original.get_submodule(path))
+        _attach_called(holder, made, original)
         self.compute = fx.GraphModule(holder, made.graph)
         fixed = {name for name, _ in self.compute.named_buffers(recurse=False)}
         self.compute._non_persistent_buffers_set |= fixed  # constants such as indices
@@ -222,14 +221,11 @@ class TrainingLayers(nn.Module):
         """Return logits equal to those of the original layers."""
         return self.compute(*inputs)
 
-    def parameters_moved(self) -> list[nn.Parameter]:
-        """Return the program's weights, in the order of its frontier."""
-        return [self.compute.get_parameter(name) for name in self.own]
-
     def restored(self) -> nn.Module:
         """Return the original layers with the trained weights."""
         original: nn.Module = self.__dict__["original"]
-        found = self.__dict__["moved"].original([one.detach() for one in self.parameters_moved()])
+        trained = [self.compute.get_parameter(name).detach() for name in self.own]
+        found = self.__dict__["moved"].original(trained)
         with torch.no_grad():
             for name, weight in original.named_parameters():
                 weight.copy_(found[name])

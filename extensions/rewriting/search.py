@@ -12,10 +12,9 @@ from itertools import combinations, count
 
 from torch import fx
 
-from shunter.extensions.rewriting.application import applied, sites
 from shunter.extensions.rewriting.patterns import Rule
 from shunter.extensions.rewriting.program import PART, Program, operators
-from shunter.extensions.rewriting.scheme import step_text
+from shunter.extensions.rewriting.scheme import applied, sites, step_text
 
 ALPHA = 1.05  # largest cost, relative to the best, of a program that is expanded
 BUDGET = 300  # number of programs to derive

@@ -31,8 +31,7 @@ from shunter.engine.passes.role import Pass
 from shunter.extensions.compression.bench import Bench
 from shunter.extensions.compression.compression_requests import TOLERATED_AUC_LOSS, CompressRequest
 from shunter.extensions.compression.fine_tune import FineTuning
-from shunter.extensions.compression.points import search_choices
-from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit
+from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit, search_choices
 from shunter.models.registry import Model, model_spec
 
 SEED, EPOCHS, TRAIN_BATCH = 0, 5, 2_048

@@ -23,10 +23,9 @@ from shunter.engine.config import Hyperparameters
 from shunter.engine.data.batch import Batch
 from shunter.engine.loop.step import build_dense_optimizer, train_step
 from shunter.errors import InfeasibleError
-from shunter.extensions.rewriting.application import tidied
 from shunter.extensions.rewriting.choice import GATE_BATCHES, Problem, choose, choose_steps
 from shunter.extensions.rewriting.program import trace
-from shunter.extensions.rewriting.scheme import REWRITTEN_STEP, score_with
+from shunter.extensions.rewriting.scheme import REWRITTEN_STEP, score_with, tidied
 from shunter.extensions.rewriting.search import Limits
 from shunter.models.registry import Model, build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features

@@ -25,8 +25,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.loss import mean_losses
 from shunter.engine.loop.step import build_dense_optimizer, train_step
-from shunter.extensions.rewriting.compaction import Compaction
-from shunter.extensions.rewriting.packed_activations import PackedActivations
+from shunter.extensions.rewriting.lean_steps import Compaction, PackedActivations
 from shunter.extensions.stalls.useful_share import SKIPPINGS, useful_share
 from shunter.models.registry import Model, build_model, model_spec
 

@@ -5,7 +5,7 @@ is faulty independently with the same probability, a common model of undervolted
 al., "EDEN", MICRO 2019, error model 0). All bits of lost rows are zero.
 
 Three mechanisms detect damage without labels. Check bits, if stored with the weights, correct bit flips
-(`shunter.extensions.compression.check_bits`). Numbers outside of their tensor's original range, or NaN, are replaced by
+(`shunter.extensions.compression.packing`). Numbers outside of their tensor's original range, or NaN, are replaced by
 zero or the number of the range nearest to zero (the correction of implausible values of EDEN; Koppula et al., MICRO
 2019). The original log odds of each member are stored for a sample of rows. Members are excluded such that the result
 is nearest to the original one.
@@ -24,8 +24,7 @@ from torch import Tensor
 
 from shunter.engine.checkpoint.checked_files import opened, read_json
 from shunter.engine.checkpoint.storage import MEMBERS, is_packed, load_model, tensors_of
-from shunter.extensions.compression.check_bits import CHECKS, bytes_of, correct_flips
-from shunter.extensions.compression.packing import MARK, TABLES, unpack
+from shunter.extensions.compression.packing import CHECKS, MARK, TABLES, bytes_of, correct_flips, unpack
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 
@@ -258,43 +257,31 @@ class Memory:
             return self.model.combiner(odds, torch.from_numpy(weights).float()).double().numpy()
         return np.einsum("m...,mr...->r...", weights, logits) if weights.ndim > 1 else weights @ logits
 
-
-@dataclass(frozen=True)
-class Detector:
-    """Detector of damaged members, by the original predictions on a sample of rows.
-
-    Attributes:
-        memory: Model in memory.
-        undamaged: Log odds of the undamaged result on the sample of rows, `[rows]` or `[rows, tasks]`.
-    """
-
-    memory: Memory
-    undamaged: np.ndarray
-
-    def members_to_keep(self, logits: np.ndarray) -> list[int]:
-        """Return the members to keep, given the current predictions of all members on the sample of rows.
+    def members_to_keep(self, undamaged: np.ndarray, logits: np.ndarray) -> list[int]:
+        """Return the members to keep, given predictions of all members on a sample of rows.
 
         The members are chosen so that their result has the least Kullback-Leibler divergence from the original. Without
         damage, all are kept.
 
         Args:
-            logits: Log odds, `[members, rows]`, or `[members, rows, tasks]`.
+            undamaged: Log odds of the undamaged result, `[rows]` or `[rows, tasks]`.
+            logits: Current log odds, `[members, rows]`, or `[members, rows, tasks]`.
         """
-        every = tuple(range(self.memory.members))
+        every = tuple(range(self.members))
         least = 1 if len(every) <= MOST_ENUMERATED else max(1, len(every) - 1)
-        weights = self.memory.weights.reshape(len(every), -1)
+        weights = self.weights.reshape(len(every), -1)
         subsets = [
             subset
             for size in range(len(every), least - 1, -1)
             for subset in combinations(every, size)
             if weights[list(subset)].sum(0).all()
         ]
-        chances = 1 / (1 + np.exp(-self.undamaged))
+        chances = 1 / (1 + np.exp(-undamaged))
 
         def divergence(kept: Sequence[int]) -> float:
             """Return the mean Kullback-Leibler divergence in nats; rounded, so that equal results tie."""
-            now = self.memory.combine(logits, kept)
-            apart = chances * (self.undamaged - now) + np.logaddexp(0, now) - np.logaddexp(0, self.undamaged)
+            now = self.combine(logits, kept)
+            apart = chances * (undamaged - now) + np.logaddexp(0, now) - np.logaddexp(0, undamaged)
             return round(float(np.mean(apart)), 9)
 
         return list(min(subsets, key=divergence))

@@ -7,7 +7,7 @@ import numpy as np
 
 from shunter.engine.metrics import Metrics, compute_metrics
 from shunter.extensions.compression.bench import EvaluationSample
-from shunter.extensions.compression.robustness.memory import Detector, Memory, MemoryErrors
+from shunter.extensions.compression.robustness.memory import Memory, MemoryErrors
 
 # Protections against faults, the cheapest first; each one includes those before it.
 ANSWERS = ("nothing", "values", "bits", "members")
@@ -65,7 +65,7 @@ def measure_under_faults(
         answers: Protections to evaluate.
     """
     memory.load(is_guarded=False)
-    detector = Detector(memory, memory.combine(members_logits(memory, canaries)))
+    undamaged = memory.combine(members_logits(memory, canaries))
     figures: dict[str, list[tuple[float, float]]] = {answer: [] for answer in answers}
     hit, left = [], []
     for draw in range(repeats):
@@ -79,7 +79,8 @@ def measure_under_faults(
                 figures["values"].append(_quality(test, memory.combine(members_logits(memory, test))))
             memory.load(is_guarded=True, is_corrected=True)
             logits = members_logits(memory, test)
-            kept = detector.members_to_keep(members_logits(memory, canaries)) if memory.members > 1 else [0]
+            now = members_logits(memory, canaries)
+            kept = memory.members_to_keep(undamaged, now) if memory.members > 1 else [0]
             left.append(len(kept))
             without_checks = [] if memory.has_check_bits else [("values", None)]
             for answer, members in (*without_checks, ("bits", None), ("members", kept)):

@@ -309,7 +309,7 @@ def _in_units(features: Mapping[str, float]) -> dict[str, float]:
     """Return meta-features in units in which data sets are compared, where a difference of one is relevant."""
     if not features:
         return {}
-    from shunter.extensions.meta_learning.neighbours import SCALES
+    from shunter.extensions.meta_learning.features import SCALES
 
     return {
         name: scaled(features[name]) / unit

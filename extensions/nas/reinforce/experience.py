@@ -180,8 +180,12 @@ class History:
         cls, actions: Actions, features: Mapping[str, float], trials: Iterable[tuple[Parameters, Outcome]]
     ) -> "History":
         """Build a history from points and outcomes, without failed ones and points outside of the space."""
-        pairs = [(actions.encode(parameters), outcome) for parameters, outcome in trials]
-        kept = [(action, figures_of(outcome)) for action, outcome in pairs if action and is_known(outcome)]
+        kept: list[tuple[Action, list[float]]] = []
+        for parameters, outcome in trials:
+            action, loss = actions.encode(parameters), outcome.loss
+            if action and loss is not None and math.isfinite(loss):
+                costs = (outcome.costs.get(cost) for cost in COSTS)
+                kept.append((action, [loss or math.nan, *(math.log(cost) if cost else math.nan for cost in costs)]))
         return cls(
             features=dict(features),
             actions=np.array([action for action, _ in kept], dtype=np.int64).reshape(len(kept), len(actions.sizes)),
@@ -198,17 +202,6 @@ class History:
         """Return the figures as distances from their centre in units of the spread, `[points, figures]`."""
         levels = self.levels
         return np.clip((self.figures - levels.centre) / levels.spread, -MOST_DEVIATION, MOST_DEVIATION)
-
-
-def is_known(outcome: Outcome) -> bool:
-    """Return True if the outcome has a finite loss."""
-    return outcome.loss is not None and math.isfinite(outcome.loss)
-
-
-def figures_of(outcome: Outcome) -> list[float]:
-    """Return NE and the logs of the costs; NaN for missing ones."""
-    costs = [outcome.costs.get(cost) for cost in COSTS]
-    return [float(outcome.loss or math.nan), *(math.log(cost) if cost else math.nan for cost in costs)]
 
 
 def levels_of(figures: np.ndarray) -> Levels:

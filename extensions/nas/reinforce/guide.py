@@ -3,21 +3,24 @@
 The pattern is that of Yeung et al., "Hybrid supervised and reinforcement learning for the design and optimization of
 nanophotonic structures" (arXiv 2209.04447): supervised models first, then reinforcement learning from there.
 
+The surrogate predicts the figures of a point on a data set, and estimates its own reliability.
+
 The inverse model maps a target on a data set to choices that reach the target. It has the same architecture as the
 policy, so that the policy starts as a copy of the inverse model.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from shunter.extensions.nas.reinforce.checkpoint import optimizer_tensors, part, restore_optimizer
 from shunter.extensions.nas.reinforce.experience import (
+    FIGURES,
     Actions,
     History,
     Levels,
@@ -26,12 +29,16 @@ from shunter.extensions.nas.reinforce.experience import (
     predicted_reward,
 )
 from shunter.extensions.nas.reinforce.policy import Policy, as_states, log_probabilities, most_entropy, sample
-from shunter.extensions.nas.reinforce.surrogate import Surrogate, rank_correlation
 from shunter.search.protocol import COSTS, Cost
 
 if TYPE_CHECKING:
     from sklearn.covariance import LedoitWolf
 
+MEMBERS = 5
+WIDTH = 32
+FIT_STEPS = 120
+SURROGATE_LEARNING_RATE = 0.03
+WEIGHT_DECAY = 1e-3
 CANDIDATES = 1024
 ROUNDS = 3  # further rounds of candidates, each sampled from the value frequencies of the best so far
 PARENTS = 0.1  # share of the candidates from which the next round is sampled
@@ -43,14 +50,114 @@ IMITATION_STEPS = 80
 VALUE_STEPS = 40
 LEARNING_RATE = 0.04
 TARGETS = 2  # standardised NE, and standardised log cost
+FEWEST_POINTS = 12  # fewer do not separate the effects of the factors
+LEAST_SKILL = 0.3  # rank correlation on points that a member was not trained on
+LEAST_AGREEMENT = 0.2  # rank correlation of predictions with measurements
+FEWEST_MEASURED = 8  # fewest points to compute the agreement
+MOST_DISAGREEMENT = 1.0  # standard deviation of the members' predictions, in spreads of NE
+REFIT_STEPS = 20
 
 
-@dataclass(frozen=True, kw_only=True)
-class Demonstration:
-    """Actions `[actions, factors]` that the inverse model learns to choose in a state that includes their targets."""
+class Ensemble(nn.Module):
+    """Five MLPs with one hidden layer, computed together in batched matrix products.
 
-    state: np.ndarray
-    actions: np.ndarray
+    Args:
+        generator: Generator of the initial weights.
+    """
+
+    def __init__(self, inputs: int, generator: torch.Generator) -> None:
+        super().__init__()
+
+        def normal(*shape: int, fan_in: int) -> nn.Parameter:
+            return nn.Parameter(torch.randn(MEMBERS, *shape, generator=generator) / fan_in**0.5)
+
+        self.first, self.first_bias = normal(inputs, WIDTH, fan_in=inputs), nn.Parameter(torch.zeros(MEMBERS, 1, WIDTH))
+        self.last = normal(WIDTH, FIGURES, fan_in=WIDTH)
+        self.last_bias = nn.Parameter(torch.zeros(MEMBERS, 1, FIGURES))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the figures from each member, `[members, samples, figures]`, given inputs `[samples, inputs]`."""
+        hidden = torch.tanh(torch.baddbmm(self.first_bias, inputs.expand(MEMBERS, -1, -1), self.first))
+        return torch.baddbmm(self.last_bias, hidden, self.last)
+
+
+class Surrogate:
+    """Ensemble that predicts standardised figures of points; each member is trained without a fifth of the points.
+
+    The members' predictions of their held-out points show if the surrogate is reliable.
+
+    Args:
+        actions: Encoding of the space's points.
+        states: Vectors of meta-features, by name.
+        seed: Seed of the initial weights.
+    """
+
+    def __init__(self, actions: Actions, states: States, *, seed: int) -> None:
+        self._actions, self._states = actions, states
+        inputs = len(states.names) + sum(actions.sizes)
+        self.network = Ensemble(inputs, torch.Generator().manual_seed(seed))
+        self._optimizer = torch.optim.AdamW(
+            self.network.parameters(), SURROGATE_LEARNING_RATE, weight_decay=WEIGHT_DECAY
+        )
+        self.skill = 0.0
+
+    def fit(self, histories: Sequence[History], steps: int = FIT_STEPS) -> None:
+        """Continue the training on all histories, and measure the quality of the predictions.
+
+        `skill` is then the mean over data sets of the rank correlation between NE and the predictions of the members
+        that were not trained on the point.
+        """
+        inputs = torch.cat([self._inputs(history.features, history.actions) for history in histories])
+        targets = torch.from_numpy(np.concatenate([history.standardised for history in histories])).float()
+        points = [len(history.actions) for history in histories]
+        # Points of small data sets have up to ten times the weight of others.
+        weight_of = [min(10.0, max(points) / max(count, 1)) for count in points]
+        weights = torch.tensor(weight_of).repeat_interleave(torch.tensor(points)).view(-1, 1) * ~targets.isnan()
+        # Each member does not see a fixed fifth of each data set, `[members, points]`.
+        positions = torch.cat([torch.arange(count) for count in points])
+        held_out = positions % MEMBERS == torch.arange(MEMBERS).unsqueeze(1)
+        weights = weights * ~held_out.unsqueeze(2)
+        targets = targets.nan_to_num()
+        for _ in range(steps):
+            self._optimizer.zero_grad()
+            errors = (self.network(inputs) - targets) ** 2 * weights
+            # Each member has its own loss; the sum of the losses trains all members independently.
+            (errors.sum((1, 2)) / weights.sum((1, 2)).clamp(min=1)).sum().backward()
+            self._optimizer.step()
+        with torch.no_grad():
+            unseen = (self.network(inputs)[..., 0] * held_out).sum(0).numpy()
+        actual, bounds = targets[:, 0].numpy(), pairwise(np.cumsum((0, *points)))
+        skills = [rank_correlation(unseen[a:b], actual[a:b]) for a, b in bounds if b > a]
+        self.skill = float(np.mean(skills or [0.0]))
+
+    def predict(self, features: Mapping[str, float], actions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return mean and standard deviation of the members' predictions on one data set, each `[points, figures]`."""
+        with torch.no_grad():
+            predictions = self.network(self._inputs(features, actions)).numpy()
+        return predictions.mean(0), predictions.std(0)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return all learned state by name."""
+        kept = {f"surrogate.{name}": tensor for name, tensor in self.network.state_dict().items()}
+        return kept | optimizer_tensors(self._optimizer, "surrogate_optimizer")
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Restore the state that `tensors` returned."""
+        self.network.load_state_dict(part(tensors, "surrogate"))
+        restore_optimizer(self._optimizer, "surrogate_optimizer", tensors)
+
+    def _inputs(self, features: Mapping[str, float], actions: np.ndarray) -> Tensor:
+        state = np.broadcast_to(self._states.vector(features), (len(actions), len(self._states.names)))
+        return torch.from_numpy(np.concatenate([state, self._actions.one_hot(actions)], axis=1).astype(np.float32))
+
+
+def rank_correlation(first: np.ndarray, second: np.ndarray) -> float:
+    """Return Spearman's coefficient; 0 if one of the inputs is constant."""
+    if len(first) < 2 or np.ptp(first) == 0 or np.ptp(second) == 0:
+        return 0.0
+    from scipy.stats import rankdata
+
+    return float(np.corrcoef(rankdata(first), rankdata(second))[0, 1])
 
 
 class InverseModel:
@@ -83,17 +190,17 @@ class InverseModel:
         """
         best, figures = self._search(present, lambda figures: predicted_reward(figures, levels, self._cost))
         cost = figures[:, self._column].max() if self._column else 0.0
-        aim = self._demonstration(present, best, figures[:, 0].mean(), cost)
-        demonstrations = [aim, *(example for features in known for example in self._best_within_costs(features))]
-        states = as_states([example.state for example in demonstrations for _ in example.actions])
-        labels = torch.from_numpy(np.concatenate([example.actions for example in demonstrations]))
+        aim = self._state(present, figures[:, 0].mean(), cost)
+        examples = [(aim, best), *(example for features in known for example in self._best_within_costs(features))]
+        states = as_states([state for state, actions in examples for _ in actions])
+        labels = torch.from_numpy(np.concatenate([actions for _, actions in examples]))
         optimizer = torch.optim.Adam(self.policy.parameters(), LEARNING_RATE)
         for _ in range(IMITATION_STEPS):
             optimizer.zero_grad()
             choices, _ = self.policy(states)
             (-log_probabilities(choices, labels).sum(1).mean()).backward()
             optimizer.step()
-        state = as_states([aim.state])
+        state = as_states([aim])
         self.policy.flatten(state, INITIAL_ENTROPY * most_entropy(self._actions.mask))
         return state
 
@@ -112,25 +219,26 @@ class InverseModel:
             ((predicted - wanted) ** 2).mean().backward()
             optimizer.step()
 
-    def _best_within_costs(self, features: Mapping[str, float]) -> list[Demonstration]:
-        """Return the best actions of a data set within each quantile of the cost."""
+    def _best_within_costs(self, features: Mapping[str, float]) -> list[tuple[np.ndarray, np.ndarray]]:
+        """Return the state and the best actions of a data set within each quantile of the cost."""
         column = self._column
         if column is None:
             best, figures = self._search(features, lambda figures: -figures[:, 0])
-            return [self._demonstration(features, best, figures[:, 0].mean(), 0.0)]
+            return [(self._state(features, figures[:, 0].mean(), 0.0), best)]
         everyday, _ = self._surrogate.predict(features, self._candidates)
-        demonstrations = []
+        examples = []
         for most in np.quantile(everyday[:, column], COST_QUANTILES):
 
             def score(figures: np.ndarray, most: float = most) -> np.ndarray:
                 return -figures[:, 0] - 10.0 * np.maximum(figures[:, column] - most, 0.0)
 
             best, figures = self._search(features, score)
-            demonstrations.append(self._demonstration(features, best, figures[:, 0].mean(), most))
-        return demonstrations
+            examples.append((self._state(features, figures[:, 0].mean(), most), best))
+        return examples
 
-    def _demonstration(self, features: Mapping[str, float], best: np.ndarray, ne: float, cost: float) -> Demonstration:
-        return Demonstration(state=np.concatenate([self._states.vector(features), [ne, cost]]), actions=best)
+    def _state(self, features: Mapping[str, float], ne: float, cost: float) -> np.ndarray:
+        """Return the state of a data set with targets for NE and cost."""
+        return np.concatenate([self._states.vector(features), [ne, cost]])
 
     def _search(
         self, features: Mapping[str, float], score: Callable[[np.ndarray], np.ndarray]
@@ -171,14 +279,6 @@ class InverseModel:
 
 def _count(candidates: int, share: float) -> int:
     return max(FEWEST_ELITES, round(share * candidates))
-
-
-FEWEST_POINTS = 12  # fewer do not separate the effects of the factors
-LEAST_SKILL = 0.3  # rank correlation on points that a member was not trained on
-LEAST_AGREEMENT = 0.2  # rank correlation of predictions with measurements
-FEWEST_MEASURED = 8  # fewest points to compute the agreement
-MOST_DISAGREEMENT = 1.0  # standard deviation of the members' predictions, in spreads of NE
-REFIT_STEPS = 20
 
 
 class Guide:

@@ -9,15 +9,16 @@ from typing import Protocol
 
 from torch import Tensor
 
-from shunter.extensions.nas.supernet.masks import Choices, Masks
 from shunter.extensions.nas.supernet.network import Supernet
 from shunter.extensions.nas.supernet.space import (
     INPUT,
     INTERACTION,
     OUTPUT,
     Architecture,
+    Choices,
     Coding,
     LayerCosts,
+    Masks,
     MlpPaths,
     dim_choice,
     share_choice,

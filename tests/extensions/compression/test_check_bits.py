@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shunter.extensions.compression.check_bits import CHECKS, bytes_with_checks, correct_flips, with_checks
+from shunter.extensions.compression.packing import CHECKS, bytes_with_checks, correct_flips, with_checks
 
 WORD_BITS = 64
 

@@ -64,7 +64,7 @@ def home(kept_home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("SHUNTER_HOME", str(kept_home))
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
     monkeypatch.setattr(
-        "shunter.extensions.compression.compress_step.TOLERATED_AUC_LOSS", 0.5
+        "shunter.extensions.compression.compress_flow.TOLERATED_AUC_LOSS", 0.5
     )  # the model has learned nothing
     yield kept_home
     if version_by_alias("shop", "champion").version != 1:

@@ -17,7 +17,7 @@ from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import Metrics
 from shunter.engine.passes.role import Pass
 from shunter.extensions.compression.bench import Bench
-from shunter.extensions.compression.compressed_linear import PrunedLinear
+from shunter.extensions.compression.compressed_linear import ProductLinear, PrunedLinear
 from shunter.extensions.compression.compression_passes import (
     PRUNING,
     Candidate,
@@ -33,7 +33,6 @@ from shunter.extensions.compression.fine_tune import (
     prototypes_of,
     squared_distances,
 )
-from shunter.extensions.compression.product import ProductLinear
 from shunter.extensions.compression.product_pass import PASS as PRODUCT
 from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit
 from shunter.models.layers import mlp

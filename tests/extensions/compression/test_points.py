@@ -2,7 +2,7 @@
 
 from itertools import product
 
-from shunter.extensions.compression.points import Point, search_choices
+from shunter.extensions.compression.subject import Point, search_choices
 
 CHOICES = {"a": ["0", "1", "2", "3"], "b": ["0", "1", "2", "3"], "c": ["0", "1", "2"]}
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from shunter.extensions.compression.product import ProductLinear, grid_level
+from shunter.extensions.compression.compressed_linear import ProductLinear, grid_level
 
 
 def layer_of(inputs: int, outputs: int, options: dict[str, int], seed: int = 0) -> tuple[ProductLinear, Tensor, Tensor]:

@@ -11,7 +11,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.errors import InfeasibleError
 from shunter.extensions.compression.bench import Bench
-from shunter.extensions.compression.compress_step import try_rivals
+from shunter.extensions.compression.compress_flow import try_rivals
 from shunter.extensions.compression.compression_card import COLUMNS, comparison
 from shunter.extensions.compression.compression_passes import INT8
 from shunter.extensions.compression.fine_tune import FineTuning

@@ -16,7 +16,7 @@ from shunter.engine.metrics import compute_metrics
 from shunter.extensions.compression.bench import EvaluationSample
 from shunter.extensions.compression.memory_limit import row_uses
 from shunter.extensions.compression.packing import Form, pack
-from shunter.extensions.compression.robustness.memory import Detector, Memory, MemoryErrors
+from shunter.extensions.compression.robustness.memory import Memory, MemoryErrors
 from shunter.extensions.compression.robustness.trial import ANSWERS, measure_under_faults, members_logits, quality_on
 from shunter.models.combination import Combination
 from shunter.models.ensemble import Ensemble
@@ -107,9 +107,9 @@ def test_a_detector_believes_those_that_say_what_they_said(models: list[Model], 
     memory = Memory(Ensemble(models, [0.5, 0.3, 0.2]), [model.state_dict() for model in models])
     random = np.random.default_rng(seed)
     said = np.tile(random.normal(size=(1, 200)), (3, 1))
-    detector = Detector(memory, memory.combine(said))
+    undamaged = memory.combine(said)
     said[list(broken)] += random.normal(3, 5, (len(broken), 200))
-    assert detector.members_to_keep(said) == [member for member in range(3) if member not in broken]
+    assert memory.members_to_keep(undamaged, said) == [member for member in range(3) if member not in broken]
 
 
 def test_what_a_tensor_never_held_is_taken_as_near_to_zero_as_it_was(models: list[Model]) -> None:

@@ -5,8 +5,8 @@ import pytest
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern
 
-from shunter.extensions.meta_learning import belief
-from shunter.extensions.meta_learning.belief import LEVEL, Hypothesis, Seen, predict_values
+from shunter.extensions.meta_learning import transfer
+from shunter.extensions.meta_learning.transfer import LEVEL, Hypothesis, Seen, predict_values
 
 LENGTHS = np.array([1.0, 1.0])
 
@@ -17,7 +17,7 @@ def seen(points: np.ndarray, *predicted: np.ndarray) -> Seen:
 
 def test_without_a_past_it_is_a_gaussian_process(monkeypatch: pytest.MonkeyPatch) -> None:
     only = Hypothesis(share=0.0, stretch=1.0, amplitude=0.5, noise=0.1)
-    monkeypatch.setattr(belief, "hypotheses", lambda studies, noises: [only])
+    monkeypatch.setattr(transfer, "hypotheses", lambda studies, noises: [only])
     random = np.random.default_rng(0)
     told, asked, values = random.uniform(0, 1, (8, 2)), random.uniform(0, 1, (5, 2)), random.normal(0, 1, 8)
     mean, deviation = predict_values(seen(told), values, seen(asked), lengths=LENGTHS, nearness=np.zeros(0))

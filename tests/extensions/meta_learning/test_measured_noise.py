@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from shunter.extensions.meta_learning.belief import NOISES, hypotheses
 from shunter.extensions.meta_learning.portfolio import NOISE_BOUNDS, Surrogate, noise_of_scores
+from shunter.extensions.meta_learning.transfer import NOISES, hypotheses
 from shunter.search.protocol import Outcome
 
 

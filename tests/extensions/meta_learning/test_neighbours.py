@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shunter.extensions.meta_learning.neighbours import FARTHEST, SCALES, distance
+from shunter.extensions.meta_learning.features import FARTHEST, SCALES, distance
 
 FIGURES = st.dictionaries(
     st.sampled_from(sorted(SCALES)), st.floats(0, 1e9, allow_subnormal=False), min_size=1, max_size=len(SCALES)

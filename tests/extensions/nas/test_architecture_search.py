@@ -17,9 +17,8 @@ from shunter.engine.job import TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.extensions.nas.architecture_search import Learned, SupernetSchedule, SupernetTraining, held_out
 from shunter.extensions.nas.supernet.costs import CostTable, CountedBytes, cost_table
-from shunter.extensions.nas.supernet.masks import Masks, draw
 from shunter.extensions.nas.supernet.network import Supernet
-from shunter.extensions.nas.supernet.space import Architecture, SupernetSpace
+from shunter.extensions.nas.supernet.space import Architecture, Masks, SupernetSpace, draw
 from shunter.models.families.dlrm import DlrmSpec
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset

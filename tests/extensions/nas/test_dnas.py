@@ -15,9 +15,8 @@ from shunter.errors import RequestError
 from shunter.extensions.nas.architecture_search import SupernetSchedule, SupernetTraining
 from shunter.extensions.nas.architecture_space import ArchitectureSpace
 from shunter.extensions.nas.dnas import Dnas
-from shunter.extensions.nas.supernet.masks import draw
 from shunter.extensions.nas.supernet.network import Supernet
-from shunter.extensions.nas.supernet.space import Coding
+from shunter.extensions.nas.supernet.space import Coding, draw
 from shunter.extensions.nas.supernet_search import (
     WEIGHTS,
     affordable_stages,

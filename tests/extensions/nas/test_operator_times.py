@@ -4,21 +4,21 @@ import pytest
 import torch
 from torch import nn
 
-from shunter.extensions.nas.operator_costs import linear_work, measure_operators, module_work
+from shunter.extensions.nas.operator_costs import measure_operators, module_work
 
 
 def test_each_piece_of_work_has_a_time_of_its_own() -> None:
     device = torch.device("cpu")
-    works = {width: linear_work(64, width, width, device) for width in (8, 512)}
-    times = measure_operators(works, "cpu", seconds_each=0.01)
-    assert times.seconds.keys() == works.keys()
-    assert all(figure.source == "measured" and figure.value > 0 for figure in times.seconds.values())
-    assert times.watts is None or times.watts.source in ("measured", "estimated")
+    works = {width: module_work(nn.Linear(width, width), (64, width), device) for width in (8, 512)}
+    seconds, watts = measure_operators(works, "cpu", seconds_each=0.01)
+    assert seconds.keys() == works.keys()
+    assert all(figure.source == "measured" and figure.value > 0 for figure in seconds.values())
+    assert watts is None or watts.source in ("measured", "estimated")
 
 
 @pytest.mark.parametrize("is_first", [False, True])
 def test_the_gradient_of_the_input_is_left_out_of_the_first_layer(is_first: bool) -> None:
-    gradients = linear_work(16, 3, 4, torch.device("cpu"), is_first=is_first)()
+    gradients = module_work(nn.Linear(3, 4), (16, 3), torch.device("cpu"), is_first=is_first)()
     assert isinstance(gradients, tuple)
     shapes = [tuple(gradient.shape) for gradient in gradients]
     assert shapes == [*([] if is_first else [(16, 3)]), (4, 3), (4,)]

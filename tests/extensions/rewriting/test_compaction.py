@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from shunter.extensions.rewriting.compaction import Compaction
+from shunter.extensions.rewriting.lean_steps import Compaction
 
 
 def layers() -> nn.Sequential:

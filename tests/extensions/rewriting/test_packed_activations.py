@@ -11,9 +11,8 @@ from torch import nn
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.trainer import train
-from shunter.extensions.rewriting.application import applied, known_rules, sites
-from shunter.extensions.rewriting.packed_activations import PackedActivations, pack, unpack
-from shunter.extensions.rewriting.scheme import program_of, step_text
+from shunter.extensions.rewriting.lean_steps import PackedActivations, pack, unpack
+from shunter.extensions.rewriting.scheme import applied, known_rules, program_of, sites, step_text
 from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
 

@@ -9,17 +9,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from shunter.extensions.rewriting.application import applied, known_rules, sites, tidied
 from shunter.extensions.rewriting.choice import is_equal
 from shunter.extensions.rewriting.materialise import MovedWeights, ScoringLayers, TrainingLayers
 from shunter.extensions.rewriting.program import Program, UntraceableError, trace
 from shunter.extensions.rewriting.scheme import (
     REWRITTEN_STEP,
+    applied,
+    known_rules,
     program_of,
     random_inputs,
     replayed,
     score_with,
+    sites,
     step_text,
+    tidied,
 )
 from shunter.model_families import MODEL_FAMILIES, reads_positions
 from shunter.models.layers import BatchNorm, DotInteraction

@@ -5,10 +5,9 @@ import pytest
 import torch
 
 from shunter.extensions.nas.reinforce.experience import Actions, History, levels_of, predicted_reward
-from shunter.extensions.nas.reinforce.guide import INITIAL_ENTROPY, Guide, agrees, guide_for
+from shunter.extensions.nas.reinforce.guide import INITIAL_ENTROPY, Guide, agrees, guide_for, rank_correlation
 from shunter.extensions.nas.reinforce.learner import Tried, standardised
 from shunter.extensions.nas.reinforce.policy import entropy, log_probabilities, most_entropy
-from shunter.extensions.nas.reinforce.surrogate import rank_correlation
 from shunter.search.protocol import Outcome
 from tests.extensions.nas.reinforce import planted
 from tests.extensions.nas.reinforce.planted import ACTIONS, POINTS, family, history_of, outcome_at, tables

@@ -6,9 +6,8 @@ import pytest
 import torch
 
 from shunter.extensions.nas.supernet.costs import CountedBytes, cost_of, cost_table, expected_cost
-from shunter.extensions.nas.supernet.masks import draw
 from shunter.extensions.nas.supernet.network import Supernet
-from shunter.extensions.nas.supernet.space import share_choice
+from shunter.extensions.nas.supernet.space import draw, share_choice
 from shunter.models.counting import count_model
 from tests.extensions.nas.supernet.planted import FEATURES, SPACE, Inherited, alone, architectures, batch
 
