@@ -23,7 +23,7 @@ from shunter.models.registry import Model
 MOST_VECTORS = 4_096  # of each part, for k-means
 LEAST_WEIGHT = 1e-3  # smallest relative weight of an input in its part's distances, against division by zero
 SMALLEST = 1e-12
-ROUNDS = 12
+ROUNDS = 12  # of Lloyd's iterations
 
 
 @dataclass(frozen=True)
@@ -132,12 +132,11 @@ class LearnedProduct(nn.Module):
         linear: Linear layer to replace.
         seen: Inputs of the layer for a sample of rows, `[rows, inputs]`.
         options: `length`, `prototypes` and `bits`.
-        seed: Seed of the first prototypes.
     """
 
     scale: Tensor
 
-    def __init__(self, linear: nn.Linear, seen: Tensor, options: dict[str, int], seed: int = 0) -> None:
+    def __init__(self, linear: nn.Linear, seen: Tensor, options: dict[str, int]) -> None:
         super().__init__()
         self.options = options
         self.form = ProductLinear.empty(linear, **options)
@@ -152,7 +151,7 @@ class LearnedProduct(nn.Module):
         of_part = self._padded(largest).view(self.form.parts, -1).amax(1).repeat_interleave(self.form.length)
         self.register_buffer("scale", norm / of_part[: self.form.inputs])
         vectors = self._parts(rows)
-        centres = prototypes_of(vectors, self.form.count, seed)
+        centres = prototypes_of(vectors, self.form.count)
         self.prototypes = nn.Parameter(centres)
         # A vector at the typical distance from its prototype is assigned to it with a weight of about two thirds.
         nearest = squared_distances(vectors[:, :512], centres).topk(2, dim=2, largest=False).values
@@ -203,7 +202,7 @@ def learned_products(module: nn.Module) -> dict[str, LearnedProduct]:
 
 
 @torch.no_grad()
-def prototypes_of(parts: Tensor, count: int, seed: int = 0, rounds: int = ROUNDS) -> Tensor:
+def prototypes_of(parts: Tensor, count: int) -> Tensor:
     """Return cluster centres (k-means++: Arthur and Vassilvitskii, SODA 2007; then Lloyd's iterations).
 
     A centre without vectors restarts at the vector with the largest distance from its own centre.
@@ -211,15 +210,13 @@ def prototypes_of(parts: Tensor, count: int, seed: int = 0, rounds: int = ROUNDS
     Args:
         parts: Vectors of each part, `[parts, vectors, length]`.
         count: Number of clusters.
-        seed: Seed of the first centres.
-        rounds: Number of Lloyd's iterations.
 
     Returns:
         `[parts, count, length]`.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     centres = _first_centres(parts, count, generator)
-    for _ in range(rounds):
+    for _ in range(ROUNDS):
         distances = squared_distances(parts, centres)
         least, nearest = distances.min(2)
         chosen = torch.nn.functional.one_hot(nearest, count).to(parts.dtype)

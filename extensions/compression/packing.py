@@ -218,7 +218,7 @@ def hidden_units(
 
     Args:
         layers: Layers of a model.
-        also_between: Kinds of modules that may stand between the two, besides ReLU and dropout.
+        also_between: Kinds of modules that are allowed between the two, besides ReLU and dropout.
     """
     between = (nn.ReLU, nn.Dropout, StructuredDropout, *also_between)
     for path, module in layers.named_modules():

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, product
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,15 +24,9 @@ from shunter.search.methods.samplers import tpe_sampler
 Choices = Mapping[str, Sequence[str]]
 Point = dict[str, str]
 Costs = tuple[float, ...]  # all are minimised
+# Search of a discrete space: returns the distinct points that were tried, with their costs; at most as many as asked.
+FormSearch = Callable[[Choices, Callable[[Point], Costs], int], Sequence[tuple[Point, Costs]]]
 LEAST_WIDTH = 32  # on both sides of a layer, for a compressed form
-
-
-class FormSearch(Protocol):
-    """Function that searches a discrete space for points with low costs; the default is `search_choices`."""
-
-    def __call__(self, choices: Choices, costs: Callable[[Point], Costs], trials: int) -> Sequence[tuple[Point, Costs]]:
-        """Return the distinct points that were tried, with their costs; at most `trials`."""
-        ...
 
 
 def every_point(choices: Choices, costs: Callable[[Point], Costs], trials: int) -> list[tuple[Point, Costs]]:
@@ -41,9 +35,7 @@ def every_point(choices: Choices, costs: Callable[[Point], Costs], trials: int) 
     return [(point, costs(point)) for point in islice(points, trials)]
 
 
-def search_choices(
-    choices: Choices, costs: Callable[[Point], Costs], trials: int, *, seed: int = 0
-) -> Sequence[tuple[Point, Costs]]:
+def search_choices(choices: Choices, costs: Callable[[Point], Costs], trials: int) -> Sequence[tuple[Point, Costs]]:
     """Try points of a space; see `shunter.extensions.compression.subject.FormSearch`.
 
     If the space has at most `trials` points, all are tried. Otherwise the first points have one value for all choices,
@@ -53,7 +45,6 @@ def search_choices(
         choices: Values of each choice.
         costs: Function that returns the costs of a point, all of which are minimised.
         trials: Largest number of points.
-        seed: Seed of the sampler.
     """
     if math.prod(map(len, choices.values())) <= trials:
         return every_point(choices, costs, trials)
@@ -81,7 +72,7 @@ def search_choices(
                 point = point or {name: values[0] for name, values in choices.items()}
                 width = len(costs_of(point))
                 study = optuna.create_study(
-                    directions=[optuna.study.StudyDirection.MINIMIZE] * width, sampler=tpe_sampler(seed, trials)
+                    directions=[optuna.study.StudyDirection.MINIMIZE] * width, sampler=tpe_sampler(0, trials)
                 )
             if point is not None:
                 study.enqueue_trial(point)

@@ -113,13 +113,9 @@ def _numbers(distribution: Any) -> tuple[float, ...] | None:
     return None
 
 
-def _is_categorical(distribution: Any) -> bool:
-    return hasattr(distribution, "choices")
-
-
 def _columns(values: list[Any], distribution: Any) -> list[list[float]]:
     """Return one column for a numeric parameter, or a one-hot column for each name."""
-    if not _is_categorical(distribution):
+    if not hasattr(distribution, "choices"):
         return [[ABSENT if value is None else _place(value, distribution) for value in values]]
     numbers = _numbers(distribution)
     if numbers is not None:
@@ -155,13 +151,13 @@ def _rounded(value: float, distribution: Any) -> float | int:
 
 
 def _draw(distribution: Any, random: np.random.Generator) -> Any:
-    if _is_categorical(distribution):
+    if hasattr(distribution, "choices"):
         return distribution.choices[random.integers(len(distribution.choices))]
     return _at(random.random(), distribution)
 
 
 def _change(value: Any, distribution: Any, random: np.random.Generator) -> Any:
-    if not _is_categorical(distribution):
+    if not hasattr(distribution, "choices"):
         place = _place(value, distribution)
         changed = _at(place + random.normal(0.0, STEP), distribution)
         return changed if changed != value or distribution.step is None else _draw(distribution, random)
@@ -174,7 +170,7 @@ def _change(value: Any, distribution: Any, random: np.random.Generator) -> Any:
 
 def _moved(value: Any, distribution: Any) -> Any:
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    if not _is_categorical(distribution):
+    if not hasattr(distribution, "choices"):
         return _rounded(value, distribution) if is_number else _UNKNOWN
     if value in distribution.choices:
         return value

@@ -240,7 +240,6 @@ class SupernetTraining:
         """Train the weights for one pass; return the mean NE, and the reason of an early stop."""
         network, choices, coding = self.network, self.network.choices, self.network.coding
         every, steps = self.schedule.largest_every, itertools.count(1)
-        self._let_learn("weights")
 
         def step(batch: Batch) -> Tensor:
             optimizer.zero_grad(set_to_none=True)
@@ -265,7 +264,6 @@ class SupernetTraining:
         should_stop: ShouldStop | None,
     ) -> tuple[float, StopReason | None]:
         """Train theta for one pass over the held-out rows; return the mean NE, and the reason of an early stop."""
-        self._let_learn("theta")
 
         def step(batch: Batch) -> Tensor:
             optimizer.zero_grad(set_to_none=True)
@@ -276,12 +274,6 @@ class SupernetTraining:
             return loss
 
         return self._pass("theta", step, should_stop)
-
-    def _let_learn(self, part: Part) -> None:
-        """Enable gradients only for the weights or only for theta."""
-        self.network.tables.embeddings.is_frozen = part != "weights"
-        self.network.layers.requires_grad_(part == "weights")
-        self.network.choices.requires_grad_(part == "theta")
 
     def _loss(self, batch: Batch, masks: Masks) -> Tensor:
         with autocast(batch.labels.device, self.execution.precision):
@@ -323,7 +315,10 @@ class SupernetTraining:
     def _pass(
         self, part: Part, step: Callable[[Batch], Tensor], should_stop: ShouldStop | None
     ) -> tuple[float, StopReason | None]:
-        """Run `step` on every batch of one pass; return the mean NE, and the reason of an early stop."""
+        """Run `step` on every batch of one pass for `part`; return the mean NE, and the reason of an early stop."""
+        self.network.tables.embeddings.is_frozen = part != "weights"
+        self.network.layers.requires_grad_(part == "weights")
+        self.network.choices.requires_grad_(part == "theta")
         rows = self._rows(part, self.passes)
         self.passes += 1
         total, samples, stopped = torch.zeros((), device=self.execution.device), 0, None

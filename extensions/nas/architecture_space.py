@@ -6,6 +6,7 @@ which keeps the interaction fixed). Learning rates are not searched, so that onl
 """
 
 import math
+import operator
 from collections.abc import Hashable
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Self, get_args
@@ -32,10 +33,6 @@ SHARES = (1.0, 0.1, 0.01, 0.001)  # Krishna et al., section 5.3
 # Smaller tables save nothing by sharing rows; this is also the fewest rows that a table keeps.
 LEAST_ROWS, LEAST_SHARED_ROWS = 1_000, 16
 Widths = tuple[tuple[int, ...], ...]
-
-
-def _none(values: dict[str, Any]) -> bool:
-    return not values
 
 
 class ArchitectureSpace(Frozen):
@@ -82,10 +79,10 @@ class ArchitectureSpace(Frozen):
     task_weights: tuple[float, ...] = Field(default=(), description="Loss weights of several tasks; not searched.")
 
     fixed_architecture: dict[str, Any] = Field(
-        default={}, description="Settings of the DLRM that the user fixed; not searched.", exclude_if=_none
+        default={}, description="Settings of the DLRM that the user fixed; not searched.", exclude_if=operator.not_
     )
     fixed_learning: dict[str, Any] = Field(
-        default={}, description="Hyperparameters that the user fixed; not searched.", exclude_if=_none
+        default={}, description="Hyperparameters that the user fixed; not searched.", exclude_if=operator.not_
     )
 
     @field_serializer("features")

@@ -13,7 +13,7 @@ few zeros are saved unchanged.
 import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -58,21 +58,6 @@ class Compaction(TorchFunctionMode):
                 self.spared_share.append(dead)
                 return _LinearOfSome.apply(values, weight, bias, alive)
         return func(*args, **(kwargs or {}))
-
-
-class CompactedStep:
-    """Option of a training step that skips input units that are zero for the batch."""
-
-    def apply(self, model: Recommender, value: bool) -> None:
-        """Enable skipping in the training steps of a model."""
-        model.around_forward = Compaction
-
-    def remove(self, model: Recommender) -> None:
-        """Disable the skipping of dead units."""
-        model.around_forward = None
-
-
-COMPACTED_STEP = CompactedStep()
 
 
 class _LinearOfSome(torch.autograd.Function):
@@ -178,21 +163,6 @@ class PackedActivations:
         return made
 
 
-class PackedStep:
-    """Option of a training step that packs the activations that the backward pass reads."""
-
-    def apply(self, model: Recommender, value: bool) -> None:
-        """Enable packing in the training steps of a model."""
-        model.around_step = PackedActivations
-
-    def remove(self, model: Recommender) -> None:
-        """Disable the packing of activations."""
-        model.around_step = None
-
-
-PACKED_STEP = PackedStep()
-
-
 def _packed(tensor: Tensor) -> Any:
     is_plain = tensor.dtype == torch.float32 and tensor.is_contiguous() and tensor.numel() >= LEAST_NUMBERS
     if not is_plain or tensor.untyped_storage().nbytes() != tensor.nbytes:  # the tensor is a view of a larger storage
@@ -214,3 +184,21 @@ class _Held:
             made = unpack(self.packed)
             self._made = weakref.ref(made)
         return made
+
+
+class StepOption:
+    """Option of a training step: a context manager around each forward pass, or around forward and backward."""
+
+    def __init__(self, attribute: Literal["around_forward", "around_step"], context: Any) -> None:
+        self._attribute, self._context = attribute, context
+
+    def apply(self, model: Recommender, value: bool) -> None:
+        """Enable the option in the training steps of a model."""
+        setattr(model, self._attribute, self._context)
+
+    def remove(self, model: Recommender) -> None:
+        """Disable the option."""
+        setattr(model, self._attribute, None)
+
+
+COMPACTED_STEP, PACKED_STEP = StepOption("around_forward", Compaction), StepOption("around_step", PackedActivations)

@@ -74,16 +74,10 @@ def frontier(program: Program) -> list[fx.Node]:
     return [node for node in program.graph.nodes if node in constants and set(node.users) - constants]
 
 
-def folded(program: Program, tensors: Mapping[str, Tensor] | None = None) -> nn.Module:
-    """Return the program as a module in which all values that depend on weights only are constants.
-
-    Args:
-        program: Program, not changed.
-        tensors: Weights by name, which replace the weights of the layers.
-    """
+def folded(program: Program) -> nn.Module:
+    """Return the program as a module in which all values that depend on weights only are constants."""
     made, holder = program.copy(), nn.Module()
-    values = _constants(program, tensors or {})
-    for number, (node, value) in enumerate(zip(frontier(made), values, strict=True)):
+    for number, (node, value) in enumerate(zip(frontier(made), _constants(program, {}), strict=True)):
         name = f"constant_{number}"
         holder.register_buffer(name, value.detach(), persistent=False)
         with made.graph.inserting_before(node):

@@ -7,8 +7,7 @@ from typing import Any
 from torch import fx, nn
 from typing_extensions import TypeIs
 
-from shunter.extensions.rewriting.operators import fused_linear, linear
-from shunter.extensions.rewriting.program import Program, target_name, value_of
+from shunter.extensions.rewriting.program import Program, fused_linear, linear, target_name, value_of
 
 Site = tuple[fx.Node, ...]
 

@@ -46,10 +46,10 @@ class HostRecommender(HostModel):
 
     def __init__(self, model: Recommender, hosts: Hosts, towers: Sequence[Sequence[int]]) -> None:
         super().__init__(model.spec, model.features, model.embeddings, model.layers)
-        self._hosts, self._towers = hosts, towers
+        self._hosts, self._towers, self._own = hosts, towers, towers[hosts.host]
         fields = self.layers.fields
         self._counts = [sum(self.spec.vectors_of(len(fields[tower])) for tower in own) for own in towers]
-        self._sizes = [len(fields[tower]) for tower in towers[hosts.host]]
+        self._sizes = [len(fields[tower]) for tower in self._own]
 
     @classmethod
     def can_be_divided(
@@ -108,13 +108,13 @@ class HostRecommender(HostModel):
         """Score this process's samples; all processes call this at the same time with equally many samples."""
         assert weights is None, "where ids have weights, tables are divided by TorchRec"
         parts = self.embeddings.to_towers(values, offsets).split(self._sizes, dim=1)
-        vectors = [self.layers.towers[tower](part) for tower, part in zip(self._own(), parts, strict=True)]
+        vectors = [self.layers.towers[tower](part) for tower, part in zip(self._own, parts, strict=True)]
         return self.layers.above(dense, self.embeddings.to_samples(torch.cat(vectors, dim=1), self._counts))
 
     def average_gradients(self) -> None:
         """Average the gradients so that they equal those of the whole batch."""
         processes = len(self._hosts.everyone.ranks)
-        own = [parameter for tower in self._own() for parameter in self.layers.towers[tower].parameters()]
+        own = [parameter for tower in self._own for parameter in self.layers.towers[tower].parameters()]
         _mean_gradient(own, self._hosts.local_members.sum, processes)
         _mean_gradient(list(self.layers.above.parameters()), self._hosts.everyone.sum, processes)
 
@@ -137,9 +137,6 @@ class HostRecommender(HostModel):
                 parameter.copy_(weight)
                 if optimizer and state:
                     optimizer.state[parameter] = {name: _on(value, parameter.device) for name, value in state.items()}
-
-    def _own(self) -> Sequence[int]:
-        return self._towers[self._hosts.host]
 
 
 def _mean_gradient(parameters: Sequence[nn.Parameter], add_up: Callable[[Tensor], None], processes: int) -> None:

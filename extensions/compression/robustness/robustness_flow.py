@@ -1,6 +1,6 @@
 """Flow that measures a registered model under memory faults, with and without a detector, and its card."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,10 +38,6 @@ from shunter.tracking.runs import closing, open_run, start_run
 TITLE = "Under errors of the memory"
 CARD_PAGE, CARD_MARKDOWN = "model_card/robustness.html", "model_card/robustness.md"
 TOLERATED_AUC_LOSS = 0.005
-_CHECKS = {
-    True: "as far as the stored check bits detect them",
-    False: "which changes nothing, because no check bits are stored with the model",
-}
 COLUMNS = ("rate", "errors", "AUC", "in range", "corrected", "excluded", "members", "best alone")
 
 
@@ -121,18 +117,6 @@ def rows_of(card: RobustnessCard) -> list[tuple[str, ...]]:
     ]
 
 
-def sections_of(card: RobustnessCard) -> Sequence[Section]:
-    """Return the sections of the model card on memory faults."""
-    how = (
-        f"AUC on rows of the test part: mean of {card.repeats} samples of {WORDS[card.kind]} with the rate, in all "
-        f"{card.stored_bytes:,} stored bytes. Without a detector; with numbers outside of a tensor's range set to zero "
-        f"(in range); also with flipped bits corrected before, {_CHECKS[card.has_check_bits]}; also without damaged "
-        "members, which are detected by predictions on training rows, without labels. The last is not measured for the "
-        "single best member. Errors are *simulated*."
-    )
-    return [Section(TITLE, [Paragraph(card.sentence), Paragraph(how), Table(COLUMNS, rows_of(card))])]
-
-
 def measure_robustness(title: str, memory: Memory, dataset: Dataset, request: RobustnessRequest) -> RobustnessCard:
     """Inject faults into the model repeatedly at each rate, and evaluate the damaged model each time.
 
@@ -188,7 +172,17 @@ def log_robustness(run_id: str, version: Version, dataset: Dataset, card: Robust
     Raises:
         TrackingError: The tracking store fails.
     """
-    sections = sections_of(card)
+    detected = "as far as the stored check bits detect them"
+    if not card.has_check_bits:
+        detected = "which changes nothing, because no check bits are stored with the model"
+    how = (
+        f"AUC on rows of the test part: mean of {card.repeats} samples of {WORDS[card.kind]} with the rate, in all "
+        f"{card.stored_bytes:,} stored bytes. Without a detector; with numbers outside of a tensor's range set to zero "
+        f"(in range); also with flipped bits corrected before, {detected}; also without damaged members, which are "
+        "detected by predictions on training rows, without labels. The last is not measured for the single best "
+        "member. Errors are *simulated*."
+    )
+    sections = [Section(TITLE, [Paragraph(card.sentence), Paragraph(how), Table(COLUMNS, rows_of(card))])]
     title = f"{card.title} {TITLE.lower()}"
     log_texts(run_id, {CARD_PAGE: to_html(title, sections), CARD_MARKDOWN: to_markdown(title, sections)})
     run = open_run(run_id)

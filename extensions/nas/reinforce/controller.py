@@ -6,7 +6,7 @@ for diverging from them at first. If the past trials prove misleading, the polic
 """
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from shunter.extensions.nas.reinforce.policy import sample
 from shunter.search.context import SearchContext
 from shunter.search.protocol import BudgetLeft, Cost, Outcome, Parameters
 from shunter.search.reward import reward
-from shunter.tracking.runs import open_run
+from shunter.tracking.runs import Run, open_run
 
 BATCH = 8  # number of rewards between two improvements of the policy
 HORIZON = 100  # planned number of rewards of a search without a budget in trials
@@ -47,7 +47,7 @@ class Controller:
         horizon: Planned number of trials; None for `HORIZON`.
         trains_value: If True, the value head is pretrained too.
         directory: Folder where the state is saved after each improvement; None to save nothing.
-        on_improved: Called after each improvement with the new point of the learning curve.
+        run: MLflow run to which the learning curve is logged; None to log nothing.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class Controller:
         horizon: int | None = None,
         trains_value: bool = True,
         directory: Path | None = None,
-        on_improved: Callable[[CurvePoint], None] | None = None,
+        run: Run | None = None,
     ) -> None:
         self._actions, self._seed = actions, seed
         self._cost: Cost | None = cost
         self._defaults = [action for point in defaults if (action := actions.encode(point)) is not None]
         self._past, self._features = list(past), dict(features or {})
         self._horizon, self._trains_value, self._directory = horizon or HORIZON, trains_value, directory
-        self._on_improved = on_improved
+        self._run = run
         self._told: list[tuple[Action, Outcome]] = []
         self._predictions: dict[Hashable, float | None] = {}  # by model that was requested or reported
         self._learnt = self._distrusted = 0
@@ -165,8 +165,10 @@ class Controller:
         )
         self.curve.append(point)
         self._save(learner, tried)
-        if self._on_improved:
-            self._on_improved(point)
+        if self._run:
+            figures = {name: float(value) for name, value in asdict(point).items() if name != "evaluations"}
+            metrics = {f"search.rl.{name}": value for name, value in figures.items()}
+            self._run.log_metrics(metrics, step=point.evaluations)
 
     def _save(self, learner: Learner, tried: Sequence[Tried]) -> None:
         """Save the learned state, with the trials that it was trained on."""
@@ -288,21 +290,8 @@ def controller_for(context: SearchContext) -> Controller:
         features=_in_units(features),
         horizon=context.trials,
         directory=context.directory,
-        on_improved=_logged(context.run_id),
+        run=None if context.run_id is None else open_run(context.run_id),
     )
-
-
-def _logged(run_id: str | None) -> Callable[[CurvePoint], None] | None:
-    """Return a function that logs the learning curve to the run of the search."""
-    if run_id is None:
-        return None
-    run = open_run(run_id)
-
-    def log(point: CurvePoint) -> None:
-        figures = {f"search.rl.{name}": float(value) for name, value in asdict(point).items() if name != "evaluations"}
-        run.log_metrics(figures, step=point.evaluations)
-
-    return log
 
 
 def _in_units(features: Mapping[str, float]) -> dict[str, float]:

@@ -75,14 +75,14 @@ def tempered(choices: Tensor, temperature: float) -> Tensor:
     return _log_softmax(choices.clamp(min=-1e9) / temperature, choices > -math.inf)
 
 
-def temperature_for(choices: Tensor, floor: float, *, most: float = 100.0) -> float:
+def temperature_for(choices: Tensor, floor: float) -> float:
     """Return the lowest temperature, from 1, at which one state's distribution has an entropy of at least `floor` nats.
 
-    Found by bisection, because entropy increases with temperature; at most `most`.
+    Found by bisection, because entropy increases with temperature; at most 100.
     """
     if float(entropy(choices)) >= floor:
         return 1.0
-    low, high = 1.0, most
+    low, high = 1.0, 100.0
     for _ in range(30):
         middle = math.sqrt(low * high)
         low, high = (low, middle) if float(entropy(tempered(choices, middle))) >= floor else (middle, high)

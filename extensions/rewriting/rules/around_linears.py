@@ -1,4 +1,4 @@
-"""Rules R1, R4, R5, R6 and R9: a linear layer with what stands before it and behind it.
+"""Rules R1, R4, R5, R6 and R9: a linear layer with its activation, its input, or the layer beside it.
 
 R1 fuses a linear layer and its ReLU into one operator, which writes the result once. R4 splits a linear layer on a
 concatenation into a sum of linear layers, or the inverse. R5 merges two consecutive linear layers without an activation
@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from shunter.extensions.rewriting import patterns
-from shunter.extensions.rewriting.operators import fused_linear, linear
 from shunter.extensions.rewriting.patterns import Rule, Site, call, calls, linear_like, parts_of, single_use, width
-from shunter.extensions.rewriting.program import Program, value_of
+from shunter.extensions.rewriting.program import Program, fused_linear, linear, value_of
 from shunter.models.layers import ALIGNMENT
 
 

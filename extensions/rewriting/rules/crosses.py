@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from shunter.extensions.rewriting.operators import mixed_vectors
 from shunter.extensions.rewriting.patterns import (
     Rule,
     Site,
@@ -21,7 +20,7 @@ from shunter.extensions.rewriting.patterns import (
     is_plain_linear,
     single_use,
 )
-from shunter.extensions.rewriting.program import Program, value_of
+from shunter.extensions.rewriting.program import Program, mixed_vectors, value_of
 
 
 class Reassociate(Rule):

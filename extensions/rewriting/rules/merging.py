@@ -7,7 +7,6 @@ from itertools import pairwise
 import torch
 from torch import fx
 
-from shunter.extensions.rewriting.operators import mixed_vectors
 from shunter.extensions.rewriting.patterns import (
     Rule,
     Site,
@@ -19,7 +18,7 @@ from shunter.extensions.rewriting.patterns import (
     linear_like,
     single_use,
 )
-from shunter.extensions.rewriting.program import Program, value_of
+from shunter.extensions.rewriting.program import Program, mixed_vectors, value_of
 
 
 def _groups(alike: dict[tuple[object, ...], list[fx.Node]]) -> Iterator[Site]:

@@ -19,8 +19,7 @@ from shunter.errors import CheckpointError
 from shunter.extensions.compression.bench import Bench
 from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit
 from shunter.extensions.rewriting.costs import OperatorCosts
-from shunter.extensions.rewriting.operators import fused_linear, linear
-from shunter.extensions.rewriting.program import Program, operators, trace
+from shunter.extensions.rewriting.program import Program, fused_linear, linear, operators, trace
 from shunter.extensions.rewriting.scheme import applied, is_rewritten, known_rules, program_of, sites, steps_of, tidied
 from shunter.extensions.rewriting.scoring_pass import PASS
 from shunter.extensions.rewriting.search import Candidate, Limits, divided, search, search_in_parts
