@@ -24,7 +24,7 @@ from shunter.search.methods.samplers import tpe_sampler
 Choices = Mapping[str, Sequence[str]]
 Point = dict[str, str]
 Costs = tuple[float, ...]  # all are minimised
-# Search of a discrete space: returns the distinct points that were tried, with their costs; at most as many as asked.
+# Search of a discrete space: returns at most as many distinct points as its last argument, each with its costs.
 FormSearch = Callable[[Choices, Callable[[Point], Costs], int], Sequence[tuple[Point, Costs]]]
 LEAST_WIDTH = 32  # on both sides of a layer, for a compressed form
 

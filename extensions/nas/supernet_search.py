@@ -22,8 +22,7 @@ from shunter.engine.stopping_text import stop_reason_of_old_text, stop_text
 from shunter.errors import RequestError
 from shunter.extensions.nas.architecture_search import Learned, RoundReport, SupernetSchedule, SupernetTraining
 from shunter.extensions.nas.architecture_space import INTERACTION, ArchitectureSpace
-from shunter.extensions.nas.operator_costs import MeasuredCosts
-from shunter.extensions.nas.supernet.costs import CostTable, CountedBytes, cost_table
+from shunter.extensions.nas.supernet.costs import CostTable, CountedBytes, MeasuredCosts, cost_table
 from shunter.extensions.nas.supernet.network import Supernet
 from shunter.extensions.nas.supernet.space import Architecture, SupernetSpace
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy

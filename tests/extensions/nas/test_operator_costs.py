@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from shunter.engine.config import Execution, Hyperparameters
-from shunter.extensions.nas.operator_costs import MeasuredCosts
+from shunter.extensions.nas.supernet.costs import MeasuredCosts
 from shunter.extensions.nas.supernet.costs import cost_of, cost_table
 from shunter.extensions.nas.supernet.network import Supernet
 from tests.engine.synthetic import write_dataset

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from shunter.extensions.nas.operator_costs import measure_operators, module_work
+from shunter.extensions.nas.supernet.costs import measure_operators, module_work
 
 
 def test_each_piece_of_work_has_a_time_of_its_own() -> None:
