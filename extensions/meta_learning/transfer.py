@@ -158,7 +158,7 @@ def _under(
 
 
 class Transfer:
-    """Bayesian optimisation with surrogates of past studies; see `belief` and `portfolio` in this folder.
+    """Bayesian optimisation with surrogates of past studies; see `predict_values` and `portfolio`.
 
     The default comes first, so that no search ends with a worse result. The first points of the other families follow,
     the most promising first. Then points of the portfolio alternate with the method's own proposals. Settings that did

@@ -3,5 +3,5 @@
 `program` represents a family's layers as a torch.fx graph of operators, `rules` are exact changes of such a graph.
 `materialise` converts a graph to layers, and `scheme` saves the changes of a model. `choice` finds the fastest graph:
 it measures operators (`costs`), searches graphs (`search`), checks equality, and measures the best graphs as a whole.
-`compaction` and `packed_activations` change a training step without changing its layers.
+`lean_steps` change a training step without changing its layers.
 """

@@ -45,7 +45,7 @@ class RewrittenTraining(TrainingPass):
 
 
 class CompactionPass(TrainingPass):
-    """Pass that skips zero units in the products of each layer behind a ReLU (`compaction`)."""
+    """Pass that skips zero units in the products of each layer behind a ReLU (`lean_steps`)."""
 
     name = "compaction"
 
@@ -67,7 +67,7 @@ class CompactionPass(TrainingPass):
 
 
 class PackedActivationsPass(TrainingPass):
-    """Pass that stores a bit mask and the non-zero numbers of activations (`packed_activations`)."""
+    """Pass that stores a bit mask and the non-zero numbers of activations (`lean_steps`)."""
 
     name = "packed_activations"
 

@@ -54,8 +54,8 @@ class CostTable:
 
     Attributes:
         unit: Unit of all costs.
-        bottom: Cost of the linear layer between two widths of the bottom MLP, see `paths`.
-        top: Cost of the linear layer between two widths of the top MLP, see `paths`.
+        bottom: Cost of the linear layer between two widths of the bottom MLP, see `MlpPaths`.
+        top: Cost of the linear layer between two widths of the top MLP, see `MlpPaths`.
         interactions: Cost of each interaction.
         tables: Cost of each table, by the index of its share of rows and of its width.
         base: Cost that all architectures have in common.
