@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from shunter.engine.config import Execution, Hyperparameters
-from shunter.extensions.nas.supernet.costs import MeasuredCosts
-from shunter.extensions.nas.supernet.costs import cost_of, cost_table
+from shunter.extensions.nas.supernet.costs import MeasuredCosts, cost_of, cost_table
 from shunter.extensions.nas.supernet.network import Supernet
 from tests.engine.synthetic import write_dataset
 from tests.extensions.nas.supernet.planted import SPACE
