@@ -111,17 +111,22 @@ class Probes:
         """
         table = rank(self.candidates(), self._terms).table
         leader, left_seconds = table[0].candidate, share * 3600 * table[0].hours
-        least = table[0].score(self._terms.weights)
+        # Without power limits, also where the leader has one: a limit saves about as much at other batch sizes.
         alike = [
-            row.candidate
+            row
             for row in table
-            if row.candidate.placement not in self.found
-            and optimistic_score(row, self._terms.weights) < least
-            and row.candidate.fits
-            and row.candidate.placement.power_limit_watts is None
+            if row.candidate.placement.power_limit_watts is None
             and kind(row.candidate.placement) == kind(leader.placement)
         ]
-        for candidate in alike[:most]:
+        least = min((row.score(self._terms.weights) for row in alike), default=math.inf)
+        promising = [
+            row.candidate
+            for row in alike
+            if row.candidate.placement not in self.found
+            and row.candidate.fits
+            and optimistic_score(row, self._terms.weights) < least
+        ]
+        for candidate in promising[:most]:
             left_seconds -= probe_steps(candidate, self.found) * candidate.prediction.step_seconds
             if left_seconds < 0:
                 return

@@ -95,6 +95,23 @@ def test_without_the_rights_no_further_limit_is_tried(monkeypatch: pytest.Monkey
     assert [candidate.placement for candidate in probes.candidates()] == [LEADER.placement]
 
 
+def test_a_leader_at_a_power_limit_is_compared_with_other_batch_sizes_without_one() -> None:
+    asked: list[Placement] = []
+
+    def measure(placement: Placement, steps: int) -> Measurement:
+        asked.append(placement)
+        return measurement(0.01, steps=steps, mean_watts=100.0, watts_measured=True)
+
+    leader = candidate(512, seconds=1.0, joules=100.0).model_copy(update={"placement": LEADER.placement})
+    smaller = LEADER.placement.model_copy(update={"batch_size": 256})
+    slower = candidate(256, seconds=3.0, joules=300.0).model_copy(update={"placement": smaller})
+    at_half_the_energy = measurement(0.01, mean_watts=50.0, watts_measured=True)
+    known = {LEADER.placement: measurement(0.01, mean_watts=100.0, watts_measured=True), at(160): at_half_the_energy}
+    probes = Probes([leader, slower], WORKLOAD, terms(), measure, seconds=600, known=known)
+    probes.measure_further(2)
+    assert asked == [smaller]
+
+
 def at(watts: float) -> Placement:
     return LEADER.placement.model_copy(update={"power_limit_watts": watts})
 
