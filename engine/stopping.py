@@ -55,6 +55,7 @@ ENERGY_INTERVAL_SECONDS = 2.0
 LEAST_ENERGY_INTERVAL_SECONDS = 0.1  # shortly before the limit is expected to be reached
 CLOCK_FILE = "clock.json"
 WORK = "work"  # span of the clock from the choice of a placement to the end, in which energy is metered
+JOB = "job"  # span of the clock: search and training, whose time the decision predicts
 SCHEDULED = frozenset((StopKind.MAX_EPOCHS, StopKind.PATIENCE, StopKind.SOLVED, StopKind.EARLIER))
 
 

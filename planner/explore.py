@@ -120,7 +120,8 @@ class _Options:
         self.decision, self.weights = decision, Weights.parse(decision.objective)
         self.best, self._best_index = decision.table[best_known], best_known
         self._runs, self._is_alone = runs, trials == 1
-        self._trial_share = 1 / (trials or TRIALS)
+        # An extra trial runs alone, after trials that shared the time of the search.
+        self._trial_share = decision.trials_at_once / (trials or TRIALS)
         self._further_runs = max(len(runs), RECURRING_RUNS) if self._is_alone else len(runs)
         scores = np.array([row.score(self.weights) for row in decision.table])
         self._excluded = np.array(

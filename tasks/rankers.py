@@ -24,7 +24,7 @@ from shunter.engine.ranking.fusion import Fusion
 from shunter.engine.ranking.interactions import check_order, read_graph, sides
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.solver import check_solvable
-from shunter.engine.stopping import ShouldStop, StopKind, StopLimit, StopReason
+from shunter.engine.stopping import JOB, ShouldStop, StopKind, StopLimit, StopReason
 from shunter.errors import TooLargeError, TrainingError
 from shunter.hardware.types import Placement
 from shunter.model_families import is_solved
@@ -382,12 +382,14 @@ class RankerRecipe(Recipe):
         with clock.step("baselines"):
             baselines = train_rankers(run)
         joules_before = run.budget.joules
-        with clock.step("tune"):
+        with clock.step("tune"), run.stop.clock.counting(JOB):
             tried = try_settings(run, minutes)
-        with clock.step("train"):  # the requested model is trained again like the baselines, even if one is better
+        # The requested model is trained again like the baselines, even if one is better.
+        with clock.step("train"), run.stop.clock.counting(JOB):
             within = run.within(minutes.command_exhausted)
             asked = retrain_best(run, tried, Purpose("member", RANKER, within.should_stop), is_asked=True)
             record_trainings(run.notes, [*tried.trained, *([asked.model] if asked.model is not tried.best else [])])
+        run.notes.seconds = run.stop.clock.seconds_of(JOB)
         training_joules = run.budget.joules_since(joules_before)
         best = best_of([asked.model, *(baseline.model for baseline in baselines)])
         reason, tags = _why_kept(best, tried, baselines), ranker_tags([best])

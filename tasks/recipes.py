@@ -9,7 +9,7 @@ from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.execution import execution_of
 from shunter.engine.overrides import check_overrides, read_overrides
 from shunter.engine.ranking.result import TrainedRanker
-from shunter.engine.stopping import StopReason
+from shunter.engine.stopping import JOB, StopReason
 from shunter.engine.trained_model import TrainedModel
 from shunter.errors import RequestError
 from shunter.frozen import Frozen
@@ -121,10 +121,11 @@ class EnsembleRecipe(Recipe):
             ended = minutes.baselines_ended if minutes.is_limited else None
             baselines, rivals = train_baselines(run, ended), train_rivals(run, ended)
         joules_before = run.budget.joules
-        with clock.step("tune"):
+        with clock.step("tune"), run.stop.clock.counting(JOB):
             tuned = _tuned(run, minutes)
-        with clock.step("train"):
+        with clock.step("train"), run.stop.clock.counting(JOB):
             members, noise, spent = _members(run, tuned, minutes)
+        run.notes.seconds = run.stop.clock.seconds_of(JOB)
         training_joules = run.budget.joules_since(joules_before)
         with clock.step("ensemble"):
             candidates = _candidates(run, tuned, members, baselines, minutes)

@@ -22,6 +22,8 @@ class FlowNotes:
         data: Key of the data, by `data_key`.
         decision: Chosen placement with its predictions; None before the choice.
         search: Time and energy of the search, including earlier attempts; None before the search has ended.
+        seconds: Time of search and training, including earlier attempts; None before both have ended, or if only the
+            parts are measured.
         auc: Validation AUC of the result; None before it is known, and for ranking models.
         ne: Validation NE of the result; None before it is known, and for ranking models.
         stop_reason: Limit that ended a training run; None if no limit did.
@@ -32,6 +34,7 @@ class FlowNotes:
     data: str = ""
     decision: Decision | None = None
     search: Figures | None = None
+    seconds: float | None = None
     auc: float | None = None
     ne: float | None = None
     stop_reason: StopReason | None = None
@@ -132,11 +135,16 @@ def predicted_figures(decision: Decision, kind: EvidenceKind) -> Figures:
 
 
 def _measured(notes: FlowNotes, trainings: Sequence[Evidence]) -> Figures:
-    """Return the measured totals of the search (or of its trials if it was not metered) and the members."""
+    """Return the measured totals of the search (or of its trials if it was not metered) and the members.
+
+    An extra trial is left out, because the decision does not predict it.
+    """
     trials = [one.measured for one in trainings if one.kind == "trial"]
     members = [one.measured for one in trainings if one.kind == "member"]
-    search = notes.search
-    if search and search.seconds and notes.pair:  # the extra trial is no part of what was predicted
+    search, seconds = notes.search, notes.seconds
+    if notes.pair and seconds:
+        seconds = max(seconds - notes.pair.seconds, 1e-3 * seconds)
+    if search and search.seconds and notes.pair:
         share = max(1 - notes.pair.seconds / search.seconds, 1e-3)
         joules = None if search.joules is None else share * search.joules
         search = search.model_copy(update={"seconds": share * search.seconds, "joules": joules})
@@ -144,7 +152,7 @@ def _measured(notes: FlowNotes, trainings: Sequence[Evidence]) -> Figures:
     sources: set[Source] = {part.joules_source for part in parts if part.joules_source}
     memory = [part.memory_bytes for part in (*trials, *members) if part.memory_bytes]
     return Figures(
-        seconds=_sum([part.seconds for part in parts]),
+        seconds=seconds or _sum([part.seconds for part in parts]),
         joules=_sum([part.joules for part in parts]) if len(sources) == 1 else None,
         joules_source=sources.pop() if len(sources) == 1 else None,
         memory_bytes=max(memory, default=None),

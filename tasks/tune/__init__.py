@@ -36,8 +36,8 @@ def observer_of(dataset: Dataset, profiles: Sequence[HardwareProfile], request: 
 def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reservation, run_id: str) -> TrainRequest:
     """Return the request with the best number of parallel trials, unless the request sets the number.
 
-    If a number of trials limits the search, the decision states the number of parallel trials; an exploration runs one
-    trial at a time, because it compares times.
+    If a number of trials limits the search, the decision states the number of parallel trials. The only trial of a
+    search has no other beside it; an extra trial that explores runs alone after the others.
 
     Args:
         request: Request of the run.
@@ -48,7 +48,7 @@ def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reser
     search, cores = request.search, usable_cores()
     if held.cores < cores:
         return request
-    if search.may_run_together and decision.trials_at_once > 1 and decision.exploration is None:
+    if search.may_run_together and decision.trials_at_once > 1:
         count, words = decision.trials_at_once, f"{decision.trials_at_once} trials at a time, on {cores} cores."
     elif search.parallel_trials is None and search.is_by_minutes_alone and not is_ranking(request.model):
         advice = trials_at_a_time(decision, cores, 60 * (search.search_minutes or 0.0))

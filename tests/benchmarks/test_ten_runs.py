@@ -9,7 +9,8 @@ SUMMARY = {
     "step_seconds": {"tune": 30.0, "train": 5.0, "card": 1.0},
     "limit_reached": {"kind": "limit", "limit": "time"},
     "energy": {"joules": 100.0},
-    "placement": {"batch_size": 512},
+    "placement": {"batch_size": 512, "threads": 1},
+    "trials": {"complete": 4},
     "quality": {"test": {"auc": 0.7}},
 }
 
@@ -52,5 +53,5 @@ def test_limits_are_shares_of_the_last_run_and_started_minutes_are_billed() -> N
 def test_only_stated_intervals_are_counted() -> None:
     inside, outside = ({"interval_level": 0.8, "low_seconds": low, "high_seconds": 9.0} for low in (1.0, 6.0))
     runs = [took(9, work_seconds=5.0, **figures) for figures in (inside, outside)]
-    assert coverage([*runs, took(9)]) == 0.5
-    assert coverage([took(9)]) is None
+    assert coverage([*runs, took(9)], 0.8) == 0.5
+    assert coverage([took(9)], 0.8) is None

@@ -1,5 +1,6 @@
 """The record of a flow: what its decision predicted beside what its trainings took, pair by pair."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -116,6 +117,14 @@ def test_an_extra_trial_is_recorded_and_counts_neither_as_work_nor_as_epochs() -
     assert (found.outcome, found.pair, found.ne) == ("reached", PAIR, 0.8)
     assert (found.measured.seconds, found.measured.joules) == (15.0, 75.0)
     assert found.epochs == 1.5
+
+
+def test_time_beside_trials_and_members_counts_as_the_prediction_counts_it() -> None:
+    search = Figures(seconds=20.0, joules=100.0, joules_source="measured")
+    notes = FlowNotes(decision=decision(), search=search, seconds=36.0)
+    for noted, seconds in ((notes, 36.0), (replace(notes, seconds=None), 30.0), (replace(notes, pair=PAIR), 31.0)):
+        found = flow_evidence("train", TrainRequest(), noted, trainings=[training("trial"), training("member")])
+        assert found.measured.seconds == seconds
 
 
 @pytest.mark.parametrize(("is_stopped", "outcome"), [(True, "stopped"), (False, "missed")])

@@ -56,6 +56,13 @@ def test_one_extra_trial_repeats_the_best_setting_at_the_other_placement(
     assert alone.pair is None
 
 
+def test_extra_trial_follows_trials_that_ran_at_the_same_time(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    result = tune(dataset, parent, tmp_path, Pairing(LARGE, LONG), trials=4, parallel_trials=2)
+    assert [one.trial_number for one in result.settings if one.placement is not None] == [4]
+    assert result.pair is not None
+    assert (result.pair.placement, result.pair.beside, result.pair.is_stopped) == (LARGE, PLACEMENT, False)
+
+
 def test_extra_trial_ends_at_its_bound_and_keeps_what_it_reached(dataset: Dataset, parent: str, tmp_path: Path) -> None:
     result = tune(dataset, parent, tmp_path, Pairing(LARGE, 1e-9))
     assert len(result.settings) in (3, 4)  # ended before its first validation, it has no result

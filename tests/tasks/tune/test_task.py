@@ -14,6 +14,7 @@ from prefect.runtime import flow_run
 
 from shunter.engine.data.dataset import Dataset
 from shunter.hardware.types import Placement
+from shunter.planner.decide import Exploration
 from shunter.requests import TrainRequest
 from shunter.search.job import SearchJob
 from shunter.search.result import TuneResult
@@ -86,3 +87,28 @@ def test_a_search_by_minutes_alone_uses_the_cores_that_one_trial_leaves(
     assert found.search.parallel_trials == count
     tags = MlflowClient(tracking_uri()).get_run(run_id).data.tags
     assert ("search.trials_at_a_time" in tags) is (count is not None and "parallel_trials" not in options)
+
+
+@pytest.mark.usefixtures("tracking_root")
+def test_a_search_that_explores_by_an_extra_trial_keeps_its_trials_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shunter.tasks.tune.usable_cores", lambda: 2)
+    request = TrainRequest(trials=8)
+    run_id = start_run_tree(request, write_dataset(tmp_path / "data", rows=40))
+    known = searched({1: 90, 2: 100})
+    together = [
+        row.model_copy(update={"candidate": row.candidate.model_copy(update={"trials_at_once": 2})})
+        for row in known.table
+    ]
+    placement = known.placement
+    exploration = Exploration(
+        best_known=placement,
+        paired=placement.model_copy(update={"batch_size": 2 * placement.batch_size}),
+        stop_multiple=2.0,
+        stop_hours=1.0,
+        chance=0.5,
+    )
+    exploring = known.model_copy(update={"table": tuple(together), "exploration": exploration})
+    assert exploring.trials_at_once == 2
+    assert with_trials_at_a_time(request, exploring, Held(2), run_id).search.parallel_trials == 2  # pyright: ignore[reportArgumentType]
