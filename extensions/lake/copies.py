@@ -66,21 +66,14 @@ def make_room(needed_bytes: int, shown_address: str) -> None:
             "SHUNTER_OBJECT_CACHE_GIB."
         )
     versions: list[tuple[Path, float, int]] = []
-    for folder in _versions():
+    inside = os.walk(Settings().objects_directory)
+    for folder in [Path(root, name) for root, names, _ in inside for name in names if name.startswith("@")]:
         with suppress(FileNotFoundError):  # another process removes copies, too
-            versions.append((folder, folder.stat().st_mtime, _size(folder)))
+            size = sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+            versions.append((folder, folder.stat().st_mtime, size))
     left = needed_bytes + sum(size for *_, size in versions) - bound
     for folder, used, size in sorted(versions, key=lambda version: version[1]):
         if left <= 0 or used > time.time() - _LEAST_UNUSED_SECONDS:
             return
         shutil.rmtree(folder, ignore_errors=True)
         left -= size
-
-
-def _versions() -> list[Path]:
-    inside = os.walk(Settings().objects_directory)
-    return [Path(folder, name) for folder, names, _ in inside for name in names if name.startswith("@")]
-
-
-def _size(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())

@@ -70,9 +70,8 @@ class ObjectStore:
             infos = _attempted(partial(_list, system), system._strip_protocol(shown_address), shown_address)
             if address.store in ("http", "https"):  # whose listings have names alone
                 infos = [_info(system, info["name"]) for info in infos]
-        found = [
-            _path_of(address.store, system, info) for info in infos if not info["name"].endswith("/")
-        ]  # mark of a folder
+        files = [info for info in infos if not info["name"].endswith("/")]  # the others mark folders
+        found = [_path_of(address.store, system, info) for info in files]
         if not found:
             raise NoObjectError(shown_address)
         touch(found)
@@ -133,9 +132,10 @@ class ObjectStore:
         """
         system, shown_address = file_system(address.location), address.location.rstrip("/")
         root = str(system._strip_protocol(shown_address)).strip("/") + "/"
-        for name in _attempted(partial(system.find, **_strict(system)), shown_address, shown_address) or _nothing(
-            shown_address
-        ):
+        names = _attempted(partial(system.find, **_strict(system)), shown_address, shown_address)
+        if not names:
+            raise NoObjectError(shown_address)
+        for name in names:
             target = folder / name.lstrip("/").removeprefix(root)
             if not target.resolve().is_relative_to(folder.resolve()):
                 raise NoObjectError(shown_address, "holds a name that leaves its folder")
@@ -146,10 +146,6 @@ class ObjectStore:
 def _put(system: Any, file: str, place: str) -> None:
     system.makedirs(place.rpartition("/")[0], exist_ok=True)
     system.put_file(file, place)
-
-
-def _nothing(shown_address: str) -> list[str]:
-    raise NoObjectError(shown_address)
 
 
 def file_system(address: str) -> Any:
@@ -268,7 +264,14 @@ def _copy_ranges(system: Any, info: Mapping[str, Any], target: Path, address: st
         end = min(start + _RANGE_BYTES, size)
 
         def read(_: None) -> bytes:
-            data = _read_range(system, info["name"], start, end)
+            if system.async_impl:
+                from fsspec.asyn import sync
+
+                seconds = Settings().object_timeout_seconds
+                found = sync(system.loop, system._cat_file, info["name"], start=start, end=end, timeout=seconds)
+                data = cast("bytes", found)
+            else:
+                data = system.cat_file(info["name"], start=start, end=end)
             if len(data) != end - start:
                 raise ConnectionError("the response was truncated")
             return data
@@ -280,15 +283,6 @@ def _copy_ranges(system: Any, info: Mapping[str, Any], target: Path, address: st
     with closing(os.fdopen(descriptor, "wb")), ThreadPoolExecutor(at_once) as pool:
         for _ in pool.map(copy, range(0, size, _RANGE_BYTES)):
             pass
-
-
-def _read_range(system: Any, name: str, start: int, end: int) -> bytes:
-    if not system.async_impl:
-        return system.cat_file(name, start=start, end=end)
-    from fsspec.asyn import sync
-
-    seconds = Settings().object_timeout_seconds
-    return cast("bytes", sync(system.loop, system._cat_file, name, start=start, end=end, timeout=seconds))
 
 
 def _attempted(work: Callable[[Any], Result], argument: Any, shown_address: str) -> Result:
@@ -305,7 +299,9 @@ def _attempted(work: Callable[[Any], Result], argument: Any, shown_address: str)
         except Exception as error:  # each library has classes of its own for errors of servers and connections
             if _is_refusal(error):
                 raise NoAccessError(shown_address) from error
-            if isinstance(error, FileNotFoundError) and _is_absent(error.__cause__):
+            cause = error.__cause__  # for a web server, the real error
+            is_absent = not type(cause).__module__.startswith("aiohttp") or _status(cause) == HTTPStatus.NOT_FOUND
+            if isinstance(error, FileNotFoundError) and is_absent:
                 raise NoObjectError(shown_address) from error
             if attempt == _ATTEMPTS:
                 raise StoreError(shown_address, attempt, error) from error
@@ -316,17 +312,11 @@ def _attempted(work: Callable[[Any], Result], argument: Any, shown_address: str)
 def _is_refusal(error: BaseException | None) -> bool:
     """Return True if a store refused access, or a library found no credentials."""
     while error is not None:
-        if isinstance(error, PermissionError) or _status(error) in _REFUSED:
-            return True
-        if type(error).__name__ in _WITHOUT_CREDENTIALS:
+        without = type(error).__name__ in _WITHOUT_CREDENTIALS
+        if without or isinstance(error, PermissionError) or _status(error) in _REFUSED:
             return True
         error = error.__cause__
     return False
-
-
-def _is_absent(cause: BaseException | None) -> bool:
-    """Return True if a file is absent. For a web server, fsspec's FileNotFoundError has the real error as its cause."""
-    return not type(cause).__module__.startswith("aiohttp") or _status(cause) == HTTPStatus.NOT_FOUND
 
 
 def _status(error: BaseException | None) -> Any:

@@ -4,9 +4,7 @@ import hashlib
 import os
 import secrets
 import shutil
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -44,12 +42,8 @@ class UnreadableTableError(DataError):
         return f"{self.address} cannot be read ({without_secrets(reason)}): restore it, or give another version."
 
 
-class _TableStore(ABC):
-    """Store of tables; `find` also copies the table version."""
-
-    @abstractmethod
-    def find(self, address: Address) -> list[Path]:
-        """Return the path of the local copy of a table version; the copy is made if it is absent."""
+class _TableStore:
+    """Store of tables whose `find` also copies the table version."""
 
     def copy(self, paths: Iterable[Path]) -> None:
         """Raise `DataError`, because the local copy of a version was removed after `find` returned it."""
@@ -69,9 +63,11 @@ class DeltaStore(_TableStore):
         from deltalake import DeltaTable, QueryBuilder
         from deltalake.exceptions import TableNotFoundError
 
-        shown_address = f"delta:{address.location}"
+        shown_address, location = f"delta:{address.location}", address.location
+        if "://" not in location:
+            location = str(Path(location).expanduser().resolve())
         try:
-            table = DeltaTable(_whole(address.location))
+            table = DeltaTable(location)
         except TableNotFoundError as error:
             raise NoObjectError(shown_address, "is not a Delta Lake table") from error
         except Exception as error:  # of the library's engine, which has no classes for what a store answers
@@ -86,9 +82,9 @@ class DeltaStore(_TableStore):
         name = Path(address.location).name.partition(".")[0]
         name = f"{name}.{str(table.metadata().id)[:8]}.parquet"  # a table that is made anew begins with version 0 again
         path = copy_path("delta", address.location, str(table.version()), name)
-        with _reading(shown_address):
-            _store_batches(path, lambda: QueryBuilder().register("t", table).execute("SELECT * FROM t"), shown_address)
-        return [path]
+        return _store_batches(
+            path, lambda: QueryBuilder().register("t", table).execute("SELECT * FROM t"), shown_address
+        )
 
 
 class IcebergStore(_TableStore):
@@ -118,9 +114,7 @@ class IcebergStore(_TableStore):
         if version not in snapshots:
             raise NoObjectError(shown_address, f"has no version {version}" if version else "holds no row")
         path = copy_path("iceberg", shown_address, version, f"{name.rpartition('.')[2]}.parquet")
-        with _reading(shown_address):
-            _store_batches(path, lambda: _file_by_file(table.scan(snapshot_id=snapshots[version])), shown_address)
-        return [path]
+        return _store_batches(path, lambda: _file_by_file(table.scan(snapshot_id=snapshots[version])), shown_address)
 
 
 def _file_by_file(scan: Any) -> pa.RecordBatchReader:
@@ -173,17 +167,20 @@ def write_batches(path: Path, reader: Any) -> None:
             writer.write_table(pa.Table.from_batches(waiting))
 
 
-def _store_batches(path: Path, read: Callable[[], Any], shown_address: str) -> None:
-    if not path.exists():
-        make_room(0, shown_address)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replacing(path) as temporary:
-            write_batches(temporary, read())
-    touch([path])
-
-
-def _whole(location: str) -> str:
-    return location if "://" in location else str(Path(location).expanduser().resolve())
+def _store_batches(path: Path, read: Callable[[], Any], shown_address: str) -> list[Path]:
+    """Write the stream that `read` opens to the local copy of a version, if that is absent; return the copy."""
+    try:
+        if not path.exists():
+            make_room(0, shown_address)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replacing(path) as temporary:
+                write_batches(temporary, read())
+        touch([path])
+    except ShunterError:
+        raise
+    except Exception as error:  # of the libraries' engines, whose classes differ
+        raise UnreadableTableError(shown_address, error) from error
+    return [path]
 
 
 def _delta_version(version: str) -> int | datetime:
@@ -200,14 +197,3 @@ def _delta_version(version: str) -> int | datetime:
         raise RequestError(
             f"{version!r} is not a table version: give a number, or a time such as 2026-03-01T10:00Z."
         ) from error
-
-
-@contextmanager
-def _reading(shown_address: str) -> Iterator[None]:
-    """Raise an `UnreadableTableError` for any error of a library in the block."""
-    try:
-        yield
-    except ShunterError:
-        raise
-    except Exception as error:  # of the libraries' engines, whose classes differ
-        raise UnreadableTableError(shown_address, error) from error
