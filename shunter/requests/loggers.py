@@ -15,11 +15,11 @@ LOGGERS = Registry(
     "logger",
     {
         "tensorboard": Entry(
-            target="shunter.extensions.loggers.tensorboard_events:TensorBoardLogger",
+            target="shunter.extensions.loggers.event_files:TensorBoardLogger",
             capabilities={"module": "tensorboardX", "package": "tensorboardX", "extra": "tensorboard"},
         ),
         "wandb": Entry(
-            target="shunter.extensions.loggers.offline_wandb:WandbLogger",
+            target="shunter.extensions.loggers.event_files:WandbLogger",
             capabilities={"module": "wandb", "package": "wandb", "extra": "wandb"},
         ),
     },

@@ -1,4 +1,4 @@
-"""Logger that writes offline runs of Weights & Biases, which the user can upload by `wandb sync`."""
+"""Loggers that write files for TensorBoard, and offline runs of Weights & Biases for `wandb sync`."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -9,8 +9,43 @@ from shunter.tracking.entries import Point
 
 if TYPE_CHECKING:
     import wandb
+    from tensorboardX import SummaryWriter
 
-STEP = "step"  # name of the x axis of all curves, which is the epoch, as in MLflow
+STEP = "step"  # name of the x axis of all curves of Weights & Biases, which is the epoch, as in MLflow
+
+
+class TensorBoardLogger:
+    """Logger that writes a folder of event files for each run.
+
+    Args:
+        folder: Folder for `tensorboard --logdir`.
+        tree: Name of the tree of runs, used as the parent folder of the runs' folders.
+    """
+
+    def __init__(self, folder: Path, tree: str) -> None:
+        self._folder, self._tree = folder / tree, tree
+        self._writers: dict[str, SummaryWriter] = {}
+
+    def begin(self, run_id: str, name: str, kind: str) -> None:
+        """Open the event file of a run; a repeated trial gets a new folder."""
+        from tensorboardX import SummaryWriter
+
+        inside = "all" if kind == "parent" else f"{name}-{run_id[:8]}"
+        self._writers[run_id] = SummaryWriter(str(self._folder / inside))
+
+    def log_params(self, run_id: str, params: Mapping[str, str]) -> None:
+        """Write parameters as a text."""
+        rows = "\n".join(f"| {name} | {value} |" for name, value in params.items())
+        self._writers[run_id].add_text("parameters", f"| parameter | value |\n|---|---|\n{rows}")
+
+    def log_metrics(self, run_id: str, points: Sequence[Point]) -> None:
+        """Write points of metrics as scalars."""
+        for name, value, milliseconds, step in points:
+            self._writers[run_id].add_scalar(name, value, step, walltime=milliseconds / 1000)
+
+    def end(self, run_id: str) -> None:
+        """Close the event file of a run."""
+        self._writers.pop(run_id).close()
 
 
 class WandbLogger:
