@@ -1,8 +1,9 @@
-"""Export of click models as torch.export and ONNX programs."""
+"""Export of click models as torch.export and ONNX programs, from modules of plain tensor operations."""
 
+import copy
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,16 @@ from torch import Tensor, nn
 from shunter.engine.number_losses import number_loss
 from shunter.errors import UnsupportedError
 from shunter.extensions.exports.folder import export_folder
-from shunter.extensions.exports.portable import DensePart, members_of, portable
+from shunter.models.embeddings.role import EmbeddingTables
+from shunter.models.ensemble import Ensemble
+from shunter.models.layers import AlignedLinear
+from shunter.models.registry import Model
 from shunter.models.spec import Features, NumberLabel
 from shunter.registry import check_package
 from shunter.tracking.registry.named import ExportedModel, NamedModel
 from shunter.tracking.registry.serving import Scorer
 
+ROWS_AT_ONCE = 65_536  # number of table rows that are read at a time
 ROWS, LONGEST = "rows", "longest"
 EXAMPLE_ROWS = 3  # rows of the traced batch; a batch size of 0 or 1 would become a constant of the program
 INPUTS = ("dense", "ids", "id_weights")  # names that no parameter has, such as the weights of an ensemble
@@ -169,7 +174,11 @@ def _exported(
     module: nn.Module, example: tuple[Any, ...], shapes: tuple[Any, ...], model: NamedModel
 ) -> torch.export.ExportedProgram:
     with _quiet():
-        return _or_unsupported(lambda: torch.export.export(module, example, dynamic_shapes=shapes), model)
+        try:
+            return torch.export.export(module, example, dynamic_shapes=shapes)
+        except Exception as error:  # of an operation that cannot be exported
+            needs = f"operations that torch.export knows ({type(error).__name__}: {str(error).splitlines()[0]})"
+            raise UnsupportedError("be exported as a program", model.title, needs) from error
 
 
 def _save_onnx(program: torch.export.ExportedProgram, path: Path, inputs: Sequence[str]) -> None:
@@ -177,15 +186,6 @@ def _save_onnx(program: torch.export.ExportedProgram, path: Path, inputs: Sequen
         made = torch.onnx.export(program, input_names=list(inputs), output_names=["logits"], verbose=False)
         assert made is not None
         made.save(path)
-
-
-def _or_unsupported(export: Callable[[], Any], model: NamedModel) -> Any:
-    """Run an export, and convert errors of torch about operations that cannot be exported to UnsupportedError."""
-    try:
-        return export()
-    except Exception as error:
-        needs = f"operations that torch.export knows ({type(error).__name__}: {str(error).splitlines()[0]})"
-        raise UnsupportedError("be exported as a program", model.title, needs) from error
 
 
 @contextmanager
@@ -199,3 +199,136 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logging.disable(before)
+
+
+class PortableLookup(nn.Module):
+    """Embedding tables and their pooled lookup in plain tensor operations, without a custom kernel.
+
+    Args:
+        model: Model whose tables are copied.
+    """
+
+    tables: Tensor
+    starts: Tensor
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        fields = model.features.categorical
+        self.histories = [model.positions is not None and field.length is not None for field in fields]
+        self.widths = [field.length or 1 for field in fields]
+        tables = whole_tables(model.embeddings)
+        first_rows = torch.tensor([0, *(len(table) for table in tables)]).cumsum(0)
+        self.register_buffer("tables", torch.cat(tables))
+        self.register_buffer("starts", first_rows[list(model.features.table_of)])
+
+    def rows_of(self, ids: Tensor) -> Tensor:
+        """Return the row of each id, `[batch, fields, longest, dim]`, from int64 `[batch, fields, longest]`."""
+        return self.tables[ids + self.starts.unsqueeze(1)]
+
+    def pooled(self, rows: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+        """Pool the looked-up rows of a batch.
+
+        Args:
+            rows: Result of `rows_of`; the ids of each bag first, then any padding.
+            weights: float32 `[batch, fields, longest]`: the weight of each id, 0 for padding.
+
+        Returns:
+            Pooled rows, `[batch, bags, dim]`; also the lengths of the histories, int64 `[batch, histories]`, for layers
+            that read histories id by id.
+        """
+        found = rows * weights.unsqueeze(3)
+        if not any(self.histories):
+            return (found.sum(2),)
+        parts = [
+            found[:, place, :width] if is_history else found[:, place].sum(1, keepdim=True)
+            for place, (is_history, width) in enumerate(zip(self.histories, self.widths, strict=True))
+        ]
+        lengths = [(weights[:, place] != 0).sum(1) for place, is_history in enumerate(self.histories) if is_history]
+        return torch.cat(parts, 1), torch.stack(lengths, 1)
+
+
+class PortableMember(nn.Module):
+    """Click model with `PortableLookup` in place of its tables.
+
+    Args:
+        model: Model, which is not changed.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.spec, self.features = model.spec, model.features
+        self.lookup, self.layers = PortableLookup(model), copy.deepcopy(model.layers)
+        for layer in self.layers.modules():
+            if isinstance(layer, AlignedLinear):
+                # The same layer for batches of any size.
+                layer.__class__ = nn.Linear  # pyright: ignore[reportAttributeAccessIssue]
+
+    def forward(self, dense: Tensor, ids: Tensor, weights: Tensor) -> Tensor:
+        """Return the logits of a batch, `[batch]` or `[batch, tasks]`; for the arguments see `PortableLookup`."""
+        return self.layers(dense, *self.lookup.pooled(self.lookup.rows_of(ids), weights))
+
+
+class DensePart(nn.Module):
+    """Portable model without its tables, whose inputs are the looked-up rows.
+
+    Args:
+        model: Portable model.
+    """
+
+    def __init__(self, model: PortableMember | Ensemble) -> None:
+        super().__init__()
+        members = [_AboveTables(one, place) for place, one in enumerate(members_of(model))]
+        self.model = with_members(model, members).eval()
+
+    def forward(self, dense: Tensor, weights: Tensor, rows: list[Tensor]) -> Tensor:
+        """Return the logits of a batch from the result of `PortableLookup.rows_of` of each member."""
+        return self.model(dense, weights, rows)
+
+
+class _AboveTables(nn.Module):
+    """Member without its tables, which selects its rows from the looked-up rows of all members."""
+
+    def __init__(self, member: PortableMember, place: int) -> None:
+        super().__init__()
+        self.layers, self._pooled, self._place = member.layers, member.lookup.pooled, place
+
+    def forward(self, dense: Tensor, weights: Tensor, rows: list[Tensor]) -> Tensor:
+        return self.layers(dense, *self._pooled(rows[self._place], weights))
+
+
+def portable(model: Model | Ensemble) -> PortableMember | Ensemble:
+    """Return a click model as a module of plain tensor operations; the model is not changed."""
+    models = model.models if isinstance(model, Ensemble) else (model,)
+    return with_members(model, [PortableMember(one) for one in models]).eval()
+
+
+def members_of(model: Any) -> list[Any]:
+    """Return the members of an ensemble; a single model is its own member."""
+    return list(model.members) if isinstance(model, Ensemble) else [model]
+
+
+def with_members(model: Any, members: Sequence[nn.Module]) -> Any:
+    """Return a copy of an ensemble with other members; if the model is not an ensemble, the only given member."""
+    if not isinstance(model, Ensemble):
+        return members[0]
+    found = copy.copy(model)
+    found._modules = {**model._modules, "members": nn.ModuleList(members)}
+    return found
+
+
+@torch.no_grad()
+def whole_tables(embeddings: EmbeddingTables) -> list[Tensor]:
+    """Return each table as float32 `[rows, dim]` with the values that lookups return, for every kind of table."""
+    bags = len(embeddings.table_of)
+    first_bags = [embeddings.table_of.index(table) for table in range(len(embeddings.rows))]
+    found = []
+    for bag, rows in zip(first_bags, embeddings.rows, strict=True):
+        parts = []
+        for ids in torch.arange(rows, dtype=torch.int32).split(ROWS_AT_ONCE):
+            count = len(ids)
+            offsets = torch.zeros(bags * count + 1, dtype=torch.int32)
+            offsets[bag * count : (bag + 1) * count] = torch.arange(count, dtype=torch.int32)
+            offsets[(bag + 1) * count :] = count
+            parts.append(embeddings(ids, offsets)[:, bag].float())
+        found.append(torch.cat(parts))
+    return found

@@ -26,7 +26,7 @@ from shunter.engine.ranking.interactions import sides
 from shunter.engine.ranking.storage import StoredRanker, save_ranker
 from shunter.errors import MissingPackageError, UnknownNameError, UnsupportedError
 from shunter.extensions.exports.folder import ENCODER_CODE, copy_encoder_code
-from shunter.extensions.exports.portable import members_of, portable
+from shunter.extensions.exports.programs import members_of, portable
 from shunter.extensions.learned_hashing.learned_ids import LearnedIds, group
 from shunter.flows.command.model_commands import export
 from shunter.ingestion.encoding.learned_map import write_vocabularies
