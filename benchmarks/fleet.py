@@ -27,18 +27,22 @@ from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
-from benchmarks.fleet_loads import draw_gavel_jobs, generate_load, measured_models, with_measured_network
+from benchmarks.fleet_loads import (
+    draw_gavel_jobs,
+    generate_load,
+    measured_models,
+    uniform_cluster,
+    with_measured_network,
+)
 from benchmarks.report import parse_arguments, publish, table
-from shunter.extensions.fleet.board import Board
-from shunter.extensions.fleet.cluster import Cluster, Machine, uniform_cluster
+from shunter.extensions.fleet.board import Board, Policy
+from shunter.extensions.fleet.cluster import Cluster, Machine
 from shunter.extensions.fleet.job import Job, JobState
-from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.policies import POLICIES, make_policy
-from shunter.extensions.fleet.policies.dally import Delayed
+from shunter.extensions.fleet.policies.dally import AutoTuner, Delayed
 from shunter.extensions.fleet.policies.dally_moves import Mover
-from shunter.extensions.fleet.policies.dally_timers import AutoTuner
-from shunter.extensions.fleet.policies.role import Policy
-from shunter.extensions.fleet.policies.sia import choose_options
+from shunter.extensions.fleet.policies.elastic import choose_options
+from shunter.extensions.fleet.schedule import figures
 from shunter.extensions.fleet.simulator import simulate
 from shunter.extensions.fleet.traces.durations import read_philly
 from shunter.extensions.fleet.traces.pollux import read_pollux

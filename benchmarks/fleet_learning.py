@@ -23,7 +23,7 @@ from benchmarks.fleet_oracle import least_mean_completion
 from benchmarks.report import parse_arguments, publish, table
 from shunter.extensions.fleet.cluster import AcceleratorType, Cluster, Machine, PowerCap
 from shunter.extensions.fleet.job import Iterations, Job
-from shunter.extensions.fleet.learned.choosers import Voters
+from shunter.extensions.fleet.learned.networks import Voters
 from shunter.extensions.fleet.learning.learn import Traces, choose_ensemble, compare, mean_figure, warm_up
 from shunter.extensions.fleet.learning.rollouts import exploit
 from shunter.extensions.fleet.learning.trainer import Plan, Progress, Source, Trainer

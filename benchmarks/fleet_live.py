@@ -33,10 +33,9 @@ from shunter.extensions.fleet.cluster import Cluster, Machine
 from shunter.extensions.fleet.duration_model import DurationModel, PredictedTime, Source
 from shunter.extensions.fleet.files import OwnJob
 from shunter.extensions.fleet.live.driver import Driver, DriverContext
-from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.past import read_past_jobs
 from shunter.extensions.fleet.policies import make_policy
-from shunter.extensions.fleet.schedule import Schedule
+from shunter.extensions.fleet.schedule import Schedule, figures
 from shunter.extensions.fleet.simulator import simulate
 from shunter.extensions.fleet.tasks.jobs import FleetJob, prepare_jobs, with_times
 from shunter.extensions.fleet.tasks.run import log_measurements

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shunter.extensions.fleet.cluster import Cluster
+from shunter.extensions.fleet.cluster import Cluster, Machine
 from shunter.extensions.fleet.job import Iterations, Job
 from shunter.extensions.fleet.traces.gavel import RACK_SHARE, gavel_work, read_throughputs
 
@@ -166,3 +166,20 @@ def draw_gavel_jobs(table: Path, jobs: int, seed: int, jobs_per_hour: float, *, 
 def _scale(draw: float) -> int:
     """Accelerators by a uniform draw: 70 % one, 10 % two, 15 % four, 5 % eight."""
     return 1 if draw < 0.7 else 2 if draw < 0.8 else 4 if draw < 0.95 else 8
+
+
+def uniform_cluster(racks: int, machines_per_rack: int, accelerators_per_machine: int, **rest: object) -> Cluster:
+    """Return a cluster of equal machines.
+
+    Args:
+        racks: Number of racks.
+        machines_per_rack: Number of machines per rack.
+        accelerators_per_machine: Number of accelerators per machine.
+        rest: Other fields of `Cluster`.
+    """
+    machines = [
+        Machine(name=f"r{r}m{m}", rack=f"r{r}", count=accelerators_per_machine)
+        for r in range(racks)
+        for m in range(machines_per_rack)
+    ]
+    return Cluster.model_validate({"machines": machines, **rest})

@@ -27,8 +27,8 @@ from benchmarks.fleet_live import (
 )
 from benchmarks.report import parse_arguments, publish, table
 from shunter.extensions.fleet.cluster import Cluster, Machine
-from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.policies import make_policy
+from shunter.extensions.fleet.schedule import figures
 from shunter.extensions.fleet.simulator import simulate
 
 NODES = {"cpu-large": 0.65, "cpu-small": 0.3}  # cores of this machine

@@ -37,7 +37,7 @@ SCHEDULES = Registry(
 
 # Functions that write the example files, which forms name by default, to the user's data folder.
 EXAMPLES = Registry(
-    "example files", {"fleet": Entry(target="shunter.extensions.fleet.examples:write_examples")}, "shunter.examples"
+    "example files", {"fleet": Entry(target="shunter.extensions.fleet.requests:write_examples")}, "shunter.examples"
 )
 
 Say = Callable[[str], None]

@@ -49,7 +49,7 @@ DEPLOYED_FLOWS = Registry(
             "plan": "shunter.extensions.distributed.plan_flow:plan",
             "fleet": "shunter.extensions.fleet.flows:fleet",
             "fleet-run": "shunter.extensions.fleet.flows:fleet_run",
-            "fleet-learn": "shunter.extensions.fleet.learning_flow:fleet_learn",
+            "fleet-learn": "shunter.extensions.fleet.flows:fleet_learn",
         }.items()
     },
     group="shunter.deployed_flows",

@@ -30,7 +30,7 @@ MOVES = Registry(
     "move of running training runs",
     {
         "machine": Entry(target="shunter.extensions.fleet.better:DeviceUpgrade"),
-        "cluster": Entry(target="shunter.extensions.fleet.one_node:select_upgrade"),
+        "cluster": Entry(target="shunter.extensions.fleet.better:select_upgrade"),
     },
     group="shunter.moves",
 )

@@ -27,7 +27,7 @@ HOME_PARTS = Registry(
     "part of a home",
     {
         "fleet policies": Entry(
-            target="shunter.extensions.fleet.tasks.check:check_policies",
+            target="shunter.extensions.fleet.learned.file:check_policies",
             capabilities={"folder": "fleet", "advice": "Learn the policy again: shunter fleet learn."},
         ),
     },

@@ -49,7 +49,7 @@ LOADED = (
         "shunter.planner.decide",
         "shunter.search.search",
     ),
-    *("shunter.extensions.distributed.table_planner", "shunter.extensions.fleet.one_node"),
+    *("shunter.extensions.distributed.table_planner", "shunter.extensions.fleet.better"),
 )
 READS_THE_ENVIRONMENT = "prefect"
 LONGEST_MESSAGE_BYTES = 2**20

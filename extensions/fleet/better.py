@@ -1,11 +1,11 @@
 """Move a training run on this machine to a better accelerator, or to more cores, that other processes have released."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from shunter.engine.executors.in_process import InProcessExecutor
 from shunter.engine.executors.move_monitor import MoveError, MoveMonitor, TrainingProgress
@@ -14,7 +14,10 @@ from shunter.engine.executors.this_machine import ThisMachine
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.results import TrainResult
 from shunter.errors import ShunterError
-from shunter.extensions.fleet.one_node import select_upgrade
+from shunter.extensions.fleet.board import Board
+from shunter.extensions.fleet.cluster import Cluster, Machine
+from shunter.extensions.fleet.job import Iterations, Job, JobState
+from shunter.extensions.fleet.policies import make_policy
 from shunter.hardware.leases import CPU, leases_of_others, slots
 from shunter.hardware.meters.meter import EnergyMeter
 from shunter.hardware.reservation import Reservation
@@ -24,20 +27,7 @@ from shunter.planner.assessment import Assessment
 from shunter.planner.decide import Decision
 from shunter.tasks.accelerators import announce
 
-
-class Mover(Protocol):
-    """Interface that chooses other placements for a running job."""
-
-    def choose(self, here: Placement, progress: TrainingProgress) -> Placement | None:
-        """Return the placement to move to; None to stay. Called in the training thread; reserves nothing."""
-        ...
-
-    def take(self, here: Placement, after: Placement) -> bool:
-        """Lease the new placement and release the current one; return False if the new placement is in use.
-
-        Called in the thread that started the training, after the training's state has been saved.
-        """
-        ...
+POLICY = "fifo-move"  # serves waiting jobs first, then moves running jobs that a free accelerator would speed up
 
 
 class MigratingExecutor(InProcessExecutor):
@@ -52,7 +42,7 @@ class MigratingExecutor(InProcessExecutor):
         moves: Messages about each move.
     """
 
-    def __init__(self, placement: Placement, mover: Mover) -> None:
+    def __init__(self, placement: Placement, mover: "DeviceUpgrade") -> None:
         super().__init__(placement)
         self._mover = mover
         self._meter: EnergyMeter | None = None
@@ -72,16 +62,14 @@ class MigratingExecutor(InProcessExecutor):
                 watch = MoveMonitor(partial(self._mover.choose, self.placement))
                 return super().run(job, watch.watching(hooks), checkpointing)
             except MoveError as move:
-                self._move(move.to)
-
-    def _move(self, after: Placement) -> None:
-        self._may_move = self._mover.take(self.placement, after)
-        if not self._may_move:  # another process took the placement; this one continues and stays
-            return
-        self.moves = [*self.moves, f"{after.label} is free: the training at {self.placement.label} continues there."]
-        self.placement = after
-        if self._meter is not None:
-            self._meter.count_only([after.accelerator])
+                here, after = self.placement, move.to
+                self._may_move = self._mover.take(here, after)
+                if not self._may_move:  # another process took the placement; this one continues and stays
+                    continue
+                self.moves = [*self.moves, f"{after.label} is free: the training at {here.label} continues there."]
+                self.placement = after
+                if self._meter is not None:
+                    self._meter.count_only([after.accelerator])
 
     def meter(self) -> EnergyMeter:
         """Return an energy meter of the accelerator that trains; it follows the training to another accelerator."""
@@ -114,7 +102,10 @@ class DeviceUpgrade:
         return ThisMachine().executors(placement, count)
 
     def choose(self, here: Placement, progress: TrainingProgress) -> Placement | None:
-        """Return the free placement that the fleet policy `fifo-move` chooses; None to stay or if another job waits."""
+        """Return the free placement that the fleet policy `fifo-move` chooses; None to stay or if another job waits.
+
+        Called in the training thread; reserves nothing.
+        """
         rows = self._rows(here)
         was = _row_of(here, rows)
         if was is None or is_wanted({row.candidate.placement.accelerator for row in rows}):
@@ -129,7 +120,10 @@ class DeviceUpgrade:
         return None if label is None else free[label].candidate.placement
 
     def take(self, here: Placement, after: Placement) -> bool:
-        """Lease the new placement and release the current one; return False if the new one is in use."""
+        """Lease the new placement and release the current one; return False if the new one is in use.
+
+        Called in the thread that started the training, after the training's state has been saved.
+        """
         rows = self._rows(here)
         was, row = _row_of(here, rows), _row_of(after, rows)
         assert was is not None, "it was chosen"
@@ -150,7 +144,18 @@ class DeviceUpgrade:
                 self._table = self.estimate().table
             except ShunterError:  # no placement satisfies the predicted limits
                 self._table = ()
-        return [row for row in self._table if _may_take_over(row, here)]
+
+        def alike(one: Placement) -> tuple[object, ...]:
+            return one.batch_size, one.precision, one.processes, one.embedding_memory_bytes
+
+        return [
+            row
+            for row in self._table
+            if alike(row.candidate.placement) == alike(here)
+            and row.candidate.is_here
+            and not row.excluded_by
+            and row.candidate.placement.power_limit_watts is None
+        ]
 
 
 def _row_of(placement: Placement, rows: Sequence[Assessment]) -> Assessment | None:
@@ -178,13 +183,28 @@ def _is_free(row: Assessment) -> bool:
     return is_known and has_cores and memory <= row.candidate.accelerator_memory_bytes
 
 
-def _may_take_over(row: Assessment, here: Placement) -> bool:
-    """Return True if the training could continue on a placement: same batch size and precision, within every limit."""
-    other = row.candidate.placement
-    is_alike = (other.batch_size, other.precision, other.processes, other.embedding_memory_bytes) == (
-        here.batch_size,
-        here.precision,
-        here.processes,
-        here.embedding_memory_bytes,
-    )
-    return is_alike and row.candidate.is_here and not row.excluded_by and other.power_limit_watts is None
+def select_upgrade(totals: Mapping[str, float], here: str, progress: TrainingProgress) -> str | None:
+    """Return the placement to which the policy moves a running job; None to stay.
+
+    The policy sees a cluster of one accelerator per placement: the run's current placement and every free one.
+
+    Args:
+        totals: Time of the whole training run, in any unit, by its current placement and every placement that is free
+            now.
+        here: Current placement.
+        progress: Progress of the training.
+    """
+    names = [here, *(name for name in totals if name != here)]
+    whole = progress.seconds_left / (1 - progress.share) if progress.share < 1 else 0.0
+    work = Iterations(1.0, {name: whole * totals[name] / totals[here] for name in names})
+    machines = tuple(Machine(name=f"place {i}", accelerator=name) for i, name in enumerate(names))
+    board = Board(Cluster(machines=machines))
+    state = JobState(Job("this training", 0.0, 1, work, restore_seconds=progress.start_seconds), done=progress.share)
+    board.waiting[state.name] = state
+    board.start(state, ((0, 1),))
+    board.touched.clear()
+    state.conditions = board.conditions(((0, 1),))
+    make_policy(POLICY).decide(board)
+    assert state.placement is not None, "no other job waits for the placement"
+    found = names[state.placement[0][0]]
+    return None if found == here else found

@@ -1,8 +1,8 @@
-"""State of a cluster that a policy reads and changes: waiting and running jobs, and free accelerators."""
+"""State of a cluster that a policy reads and changes, and the interface of a policy."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from sys import maxsize
+from typing import Protocol
 
 from shunter.extensions.fleet.cluster import MACHINE, NETWORK, RACK, Cluster, Placement
 from shunter.extensions.fleet.job import ANYWHERE, Conditions, JobState, Need
@@ -47,12 +47,7 @@ class Board:
         self._there = dict(cluster.count_of)
 
     def start(self, state: JobState, placement: Placement) -> None:
-        """Start a waiting job.
-
-        Args:
-            state: State of the job.
-            placement: Free accelerators, all of one type.
-        """
+        """Start a waiting job on free accelerators, all of one type."""
         assert state.name in self.waiting, f"{state.name} does not wait"
         self.touched.setdefault(state.name, (state, state.placement))
         self._take(state, placement, 1)
@@ -151,17 +146,17 @@ class Board:
             placement: Accelerators by machine.
             slowdown: Factor on the communication time by other jobs in the network.
         """
-        level = self.cluster.level(placement)
-        counts = tuple(count for _, count in placement)
+        level, name = self.cluster.level(placement), self._types[placement[0][0]]
+        kind = self.cluster.type_of(name)
+        speed = min(self.speeds[machine] * kind.cap(self.caps[machine])[1] for machine, _ in placement)
         slowdown *= self.cluster.network.congestion_at(level)
-        return Conditions(self._types[placement[0][0]], counts, level, slowdown, self._speed(placement))
+        return Conditions(name, tuple(count for _, count in placement), level, slowdown, speed)
 
     def place(
         self,
         accelerators: int,
         accelerator: str,
         worst_level: int = NETWORK,
-        best_level: int = MACHINE,
         *,
         need: Need = ANYWHERE,
         without: frozenset[int] = frozenset(),
@@ -172,33 +167,28 @@ class Board:
             accelerators: Number of accelerators.
             accelerator: Accelerator type.
             worst_level: Loosest allowed level.
-            best_level: Tightest level to try, if the caller knows that no tighter level is free.
             need: Other needs of the job on each machine, see `shunter.extensions.fleet.job.Job.need`.
             without: Machines that must not be used.
-
-        Returns:
-            The placement, or None if none is free.
         """
         if self.free_of.get(accelerator, 0) < accelerators:
             return None
         machines, rack_order = self.cluster.machines_of[accelerator], self.cluster.rack_order_of[accelerator]
         if without:
             machines, rack_order = ([i for i in one if i not in without] for one in (machines, rack_order))
-        room, rack_of = self._room_of(machines, need), self.cluster.rack_of
-        if best_level == MACHINE:
-            found = _tightest_machine(accelerators, rack_order, room)
-            if found is not None:
-                return ((found, accelerators),)
+        room: Sequence[int] | Mapping[int, int]
+        room = self.free if need == ANYWHERE else {i: self.room(i, need) for i in machines}
+        rack_of = self.cluster.rack_of
+        if fitting := [i for i in rack_order if room[i] >= accelerators]:
+            return ((min(fitting, key=room.__getitem__), accelerators),)
         if worst_level == MACHINE:
             return None
         racks: dict[int, int] = {}
         for i in machines:
             racks[rack_of[i]] = racks.get(rack_of[i], 0) + room[i]
-        if best_level <= RACK:
-            for _, rack in sorted((total, rack) for rack, total in racks.items() if total >= accelerators):
-                found = self.fill(accelerators, (i for i in machines if rack_of[i] == rack), need=need)
-                if found is not None:  # two parts of one server may lack the memory for both parts of a job
-                    return found
+        for _, rack in sorted((total, rack) for rack, total in racks.items() if total >= accelerators):
+            found = self.fill(accelerators, (i for i in machines if rack_of[i] == rack), need=need)
+            if found is not None:  # two parts of one server may lack the memory for both parts of a job
+                return found
         if worst_level == RACK:
             return None
         order = sorted(machines, key=lambda i: (-racks[rack_of[i]], rack_of[i], -self.free[i], i))
@@ -229,25 +219,12 @@ class Board:
         return tuple(taken) if missing <= 0 else None
 
     def room(self, machine: int, need: Need, spoken_for: float = 0.0) -> int:
-        """Return how many of a machine's free accelerators a job could hold.
-
-        Args:
-            machine: The machine.
-            need: Needs of the job on each machine besides accelerators.
-            spoken_for: Memory of each server in GiB that is unavailable, in addition to that of running jobs.
-        """
+        """Return how many free accelerators of a machine a job could hold; `spoken_for` is used memory in GiB."""
         if not need.memory_gib or not self.free_memory:
             free = self.free[machine]
             return free if need.part is None else free - free % need.part
         left = self.free_memory.get(self.cluster.server_of[machine], inf) + MEMORY_SLACK_GIB - spoken_for
         return need.room(self.free[machine], left)
-
-    def _room_of(self, machines: Iterable[int], need: Need) -> Sequence[int] | Mapping[int, int]:
-        return self.free if need == ANYWHERE else {i: self.room(i, need) for i in machines}
-
-    def _speed(self, placement: Placement) -> float:
-        kind = self.cluster.type_of(self._types[placement[0][0]])
-        return min(self.speeds[machine] * kind.cap(self.caps[machine])[1] for machine, _ in placement)
 
     def _take(self, state: JobState, placement: Placement, sign: int) -> None:
         need = state.job.need(self._types[placement[0][0]])
@@ -270,14 +247,31 @@ class Board:
             self.free_memory[server] = left
 
 
-def _tightest_machine(
-    accelerators: int, machines: Iterable[int], room: Sequence[int] | Mapping[int, int]
-) -> int | None:
-    """Return the first machine with the least sufficient room, None if no machine has enough."""
-    best, least = None, maxsize
-    for i in machines:
-        if accelerators <= room[i] < least:
-            if room[i] == accelerators:
-                return i
-            best, least = i, room[i]
-    return best
+class Policy(Protocol):
+    """Scheduling policy: decides repeatedly which jobs run where.
+
+    `decide` is called at every arrival, end, outage and return, and at the time that it requested; with
+    `round_seconds`, only at multiples of `round_seconds`. It moves jobs with `Board.start` and `Board.stop` and keeps
+    no reference to the board. A policy never reads a clock: `Board.now` is the time, simulated or real.
+    """
+
+    @property
+    def name(self) -> str:
+        """Name of the policy on the command line and in MLflow."""
+        ...
+
+    @property
+    def round_seconds(self) -> float | None:
+        """Length of a scheduling round in seconds; None for a policy that reacts to events."""
+        ...
+
+    def decide(self, board: Board) -> float | None:
+        """Start, stop and move jobs of the cluster.
+
+        Args:
+            board: State of the cluster.
+
+        Returns:
+            Time of the next decision even if nothing happens; None if there is no need.
+        """
+        ...

@@ -1,7 +1,7 @@
 """Model of a cluster: machines in racks, power and price of accelerators, network, outages and slowdowns."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Annotated
 
@@ -114,9 +114,9 @@ class Network(Finite):
     Attributes:
         congestion: Factor on the time of all communication between machines, to model a fabric with other load.
         shared_uplinks: If True, jobs that cross the same uplink of a machine or a rack share its bandwidth.
-        bytes_per_second: Bandwidth within a machine, within a rack and across racks, for jobs described by their
-            traffic.
-        latency_seconds: Latency of one message, by level.
+        bytes_per_second: Bandwidth within a machine, within a rack and across racks; without effect, because no format
+            of jobs states their traffic.
+        latency_seconds: Latency of one message, by level; without effect.
     """
 
     congestion: float = Field(default=1.0, ge=1.0)
@@ -237,13 +237,10 @@ class Cluster(Finite):
     @cached_property
     def largest_rack_of(self) -> dict[str, int]:
         """Number of accelerators by type in the rack with most accelerators of the type."""
-        return {name: max(self._count_by_rack(machines).values()) for name, machines in self.machines_of.items()}
-
-    def _count_by_rack(self, machines: Iterable[int]) -> Counter[int]:
-        found: Counter[int] = Counter()
-        for i in machines:
-            found[self.rack_of[i]] += self.machines[i].count
-        return found
+        found: dict[str, Counter[int]] = {name: Counter() for name in self.types}
+        for machine, rack in zip(self.machines, self.rack_of, strict=True):
+            found[machine.accelerator][rack] += machine.count
+        return {name: max(counts.values()) for name, counts in found.items()}
 
     def best_level(self, accelerators: int, accelerator: str) -> int:
         """Return the tightest level at which the cluster has enough accelerators of a type; NETWORK if it never has."""
@@ -266,11 +263,7 @@ class Cluster(Finite):
         return all(self.type_of(name).price_per_hour for name in self.types)
 
     def require(self, asks: Mapping[str, int], job: str) -> None:
-        """Raise if no machines of the cluster could ever run a job.
-
-        Args:
-            asks: Number of accelerators that the job needs, by usable type.
-            job: Name of the job.
+        """Raise if no machines of the cluster could ever run a job, given its number of accelerators by usable type.
 
         Raises:
             RequestError: The cluster has too few accelerators of every type.
@@ -282,23 +275,3 @@ class Cluster(Finite):
             f"job {job!r} needs {min(asks.values(), default=1)} accelerators of one type, but the cluster "
             f"has only {most}: remove the job, or describe a larger cluster"
         )
-
-
-def uniform_cluster(
-    racks: int, machines_per_rack: int, accelerators_per_machine: int, accelerator: str = "gpu", **rest: object
-) -> Cluster:
-    """Return a cluster of equal machines.
-
-    Args:
-        racks: Number of racks.
-        machines_per_rack: Number of machines per rack.
-        accelerators_per_machine: Number of accelerators per machine.
-        accelerator: Accelerator type.
-        rest: Other fields of `Cluster`.
-    """
-    machines = [
-        Machine(name=f"r{r}m{m}", rack=f"r{r}", accelerator=accelerator, count=accelerators_per_machine)
-        for r in range(racks)
-        for m in range(machines_per_rack)
-    ]
-    return Cluster.model_validate({"machines": machines, **rest})

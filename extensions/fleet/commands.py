@@ -1,6 +1,7 @@
-"""The commands of a fleet: `shunter fleet simulate` and `shunter fleet run`."""
+"""The commands of a fleet: `shunter fleet simulate`, `shunter fleet run` and `shunter fleet learn`."""
 
 import inspect
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -8,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from shunter.errors import RequestError, TrainingError
-from shunter.extensions.fleet.requests import FleetRequest, FleetRunRequest
+from shunter.extensions.fleet.requests import FleetLearnRequest, FleetRequest, FleetRunRequest
 from shunter.flows.command.flow_commands import AS_JSON, FRESH
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.rendering import TextTable, duration, number, print_table
@@ -28,6 +29,15 @@ PAGE = inspect.Parameter(
     inspect.Parameter.KEYWORD_ONLY,
     default=Path("shunter-fleet.html"),
     annotation=Annotated[Path, typer.Option("--out", help="HTML file with figures of the schedules.")],
+)
+
+POLICY = inspect.Parameter(
+    "out",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=None,
+    annotation=Annotated[
+        Path | None, typer.Option("--out", help="Additional file for the learned policy, such as mine.safetensors.")
+    ],
 )
 
 STOPPED = "Interrupted: running jobs have saved their state; repeat the command to resume the fleet."
@@ -52,8 +62,14 @@ def simulate(**options: Any) -> None:
     """Compare scheduling policies on a simulated cluster."""
     as_json, out = options.pop("as_json"), options.pop("out")
     with one_sentence_errors(as_json=as_json):
+        from shunter.extensions.fleet.files import check_fleet
+        from shunter.extensions.fleet.policies import policy_names, trained_policies
+
         request = requested(FleetRequest, options)
-        _check(request)
+        names = policy_names(request.policies)
+        _, cluster = check_fleet(request)
+        for policy in trained_policies(names):
+            policy.check(cluster)
         summary = start("shunter.extensions.fleet.flows:fleet", request)
         _write(out, summary.page)
         if as_json:
@@ -98,6 +114,34 @@ def run(**options: Any) -> None:
             )
 
 
+@with_options(FleetLearnRequest, POLICY, AS_JSON)
+def learn(**options: Any) -> None:
+    """Train a scheduling policy in the simulator."""
+    as_json, out = options.pop("as_json"), options.pop("out")
+    with one_sentence_errors(as_json=as_json):
+        from shunter.extensions.fleet.learned.file import check_learning
+
+        request = requested(FleetLearnRequest, options)
+        check_learning(request)  # before any server starts
+        summary = start("shunter.extensions.fleet.flows:fleet_learn", request)
+        if out is not None:
+            try:
+                shutil.copyfile(summary.file, out)
+            except OSError as error:
+                raise RequestError(
+                    f"The learned policy cannot be written to {out} ({error.strerror}): name another file."
+                ) from error
+        file = str(out or summary.file)
+        if as_json:
+            print_json({"policy": file, **summary.model_dump(include={"told", "figures", "run_id"})})
+            return
+        by_value = sorted(summary.figures.items(), key=lambda one: one[1])
+        rows = [(name, number(value)) for name, value in by_value]
+        print_table(console, TextTable(("policy", summary.objective), rows, "Learned and others (simulated)"))
+        print_line(f"The policy was {summary.told}. It was written to {file}")
+        print_run(summary.run_id)
+
+
 def _check_run(request: FleetRunRequest) -> None:
     """Raise before the flow starts if several policies are named, or if the job file is invalid."""
     from shunter.extensions.fleet.live.asked import read_fleet_jobs
@@ -115,17 +159,6 @@ def _write(out: Path, page: str) -> None:
         raise RequestError(
             f"The HTML page cannot be written to {out} ({error.strerror}): name another file."
         ) from error
-
-
-def _check(request: FleetRequest) -> None:
-    """Raise before the flow starts if a policy, the job file or the cluster file is invalid."""
-    from shunter.extensions.fleet.files import check_fleet
-    from shunter.extensions.fleet.policies import policy_names, trained_policies
-
-    names = policy_names(request.policies)
-    _, cluster = check_fleet(request)
-    for policy in trained_policies(names):
-        policy.check(cluster)
 
 
 def _print_times(times: Sequence[Any]) -> None:

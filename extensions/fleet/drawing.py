@@ -1,10 +1,13 @@
-"""SVG figures of a schedule: a Gantt chart of the jobs, and charts of values over time."""
+"""SVG figures of a schedule: a Gantt chart of the jobs, and charts of waiting jobs, held accelerators and watts."""
 
 import math
+from collections.abc import Sequence
 from html import escape
 
 from shunter.extensions.fleet.schedule import Schedule, Span
-from shunter.extensions.fleet.timeline import Steps
+
+Steps = Sequence[tuple[float, float]]
+"""Pairs of a time and the value from that time on."""
 
 WIDTH, LEFT, BOTTOM = 1000.0, 110.0, 18.0
 MOST_ROWS, MOST_SPANS, MOST_STEPS = 96, 4000, 1000  # limits of what is still legible and fast to draw
@@ -127,3 +130,56 @@ def round_up(value: float) -> float:
         return 0.0
     power = 10.0 ** math.floor(math.log10(value))
     return next((share * power for share in (1, 2, 2.5, 5) if share * power >= value), 10 * power)
+
+
+def queue_steps(schedule: Schedule) -> Steps:
+    """Return the number of waiting jobs over time."""
+    changes = [(outcome.arrival_seconds, 1.0) for outcome in schedule.outcomes]
+    for span in schedule.spans:
+        changes.append((span.begin_seconds, -1.0))
+        changes.append((span.end_seconds, 1.0))
+    changes += [(outcome.end_seconds, -1.0) for outcome in schedule.outcomes]
+    return _sum_up(changes)
+
+
+def utilisation_steps(schedule: Schedule) -> Steps:
+    """Return the share of all accelerators that jobs hold, over time."""
+    changes = []
+    for span in schedule.spans:
+        share = sum(count for _, count in span.placement) / schedule.cluster.count
+        changes += [(span.begin_seconds, share), (span.end_seconds, -share)]
+    return _sum_up(changes)
+
+
+def useful_steps(schedule: Schedule) -> Steps:
+    """Return the utilisation weighted by each job's ratio of ideal time to running time, averaged over its life."""
+    shares = {one.job: min(one.ideal_seconds / one.run_seconds, 1.0) for one in schedule.outcomes if one.run_seconds}
+    changes = []
+    for span in schedule.spans:
+        share = shares.get(span.job, 0.0) * sum(count for _, count in span.placement) / schedule.cluster.count
+        changes += [(span.begin_seconds, share), (span.end_seconds, -share)]
+    return _sum_up(changes)
+
+
+def power_steps(schedule: Schedule) -> Steps:
+    """Return the watts of all accelerators, idle and busy, over time."""
+    cluster = schedule.cluster
+    rest = sum(cluster.type_of(name).idle_watts * count for name, count in cluster.count_of.items())
+    changes = [(schedule.begin_seconds, rest)]
+    for span in schedule.spans:
+        kinds = [(cluster.type_of(cluster.machines[machine].accelerator), count) for machine, count in span.placement]
+        watts = sum((kind.busy_watts * span.power_share - kind.idle_watts) * count for kind, count in kinds)
+        changes += [(span.begin_seconds, watts), (span.end_seconds, -watts)]
+    return _sum_up(changes)
+
+
+def _sum_up(changes: Sequence[tuple[float, float]]) -> Steps:
+    steps: list[tuple[float, float]] = []
+    total = 0.0
+    for moment, change in sorted(changes):
+        total += change
+        if steps and steps[-1][0] == moment:
+            steps[-1] = moment, total
+        else:
+            steps.append((moment, total))
+    return steps

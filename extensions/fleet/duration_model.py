@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from shunter.engine.job import ClickJob
 from shunter.errors import RequestError
-from shunter.extensions.fleet.files import OwnJob
-from shunter.extensions.fleet.own_training import key_of
-from shunter.extensions.fleet.past import PastJobs, read_past_jobs
+from shunter.extensions.fleet.files import OwnJob, catalogue_row
+from shunter.extensions.fleet.job import COSTS
+from shunter.extensions.fleet.past import PastJobs, key_of, read_past_jobs
 from shunter.frozen import Frozen
-from shunter.hardware.catalogue.rows import load_catalogue
 from shunter.requests import LOCAL_OFFERS, Explore, TrainRequest
 
 if TYPE_CHECKING:
@@ -28,12 +27,7 @@ if TYPE_CHECKING:
     from shunter.planner.assessment import Candidate
 
 CPU = "cpu"
-COSTS = ("start_seconds", "checkpoint_seconds", "restore_seconds")
 GIB = 2**30
-Prepare = Callable[[OwnJob], ClickJob]
-"""Function that returns the training of a job, with its data."""
-
-
 LEAST_SECONDS = 1e-3  # of a training run that had ended at its first observation
 
 
@@ -68,7 +62,7 @@ class DurationModel:
     """Predictor of times that jobs do not state. A job that states some times runs only on the stated types.
 
     Args:
-        prepare: Function that returns the training of a job.
+        prepare: Function that returns the training of a job, with its data.
         say: Called with a message for each type whose time cannot be predicted.
         past: Measurements of past fleets; by default read from the tracking store on first use.
         always_memory: If True, predict the memory of a job even if it states its times, for which its data must be
@@ -82,25 +76,20 @@ class DurationModel:
 
     def __init__(
         self,
-        prepare: Prepare,
+        prepare: Callable[[OwnJob], ClickJob],
         say: Callable[[str], None] = lambda sentence: None,
         past: PastJobs | None = None,
         *,
         always_memory: bool = False,
         network: "Callable[[], Sequence[CollectiveCost]] | None" = None,
     ) -> None:
-        self._prepare, self._say, self._always_memory = prepare, say, always_memory
-        self._network = network
+        self._prepare, self._say, self._always_memory, self._network = prepare, say, always_memory, network
         if past is not None:
             self.past = past
         self.times: list[PredictedTime] = []
 
     def __call__(self, jobs: Sequence[OwnJob], types: Sequence[str]) -> list[OwnJob]:
-        """Return the jobs with a time on every type for which there is information, and with their memory needs.
-
-        Args:
-            jobs: Jobs of a file in Shunter's own format.
-            types: Accelerator types of the cluster.
+        """Return the jobs with a time on every type of a cluster with information, and with their memory needs.
 
         Raises:
             ShunterError: The data of a job cannot be read, or its time cannot be predicted for any type.
@@ -183,7 +172,8 @@ class DurationModel:
         from shunter.planner.decide import NoFeasiblePlacementError
         from shunter.planner.describe import job_size
 
-        rows = {name: row for name in types if not is_processor(name) and (row := _row(name)) is not None}
+        known = {name: catalogue_row(name) for name in types if not is_processor(name)}
+        rows = {name: row.name for name, row in known.items() if row is not None}
         asked = request.model_copy(update={"explore": Explore.NEVER, "batch_sizes": str(training.execution.batch_size)})
         try:
             table = choose(
@@ -201,21 +191,14 @@ class DurationModel:
         passes = training.schedule.max_epochs * (1 + job_size(training.dataset, request).evaluation_share)
         found = {}
         for name in types:
-            known = name in rows or is_processor(name)
-            placed = _placed(candidates, rows.get(name), own.asks(name)) if known else None
+            is_known = name in rows or is_processor(name)
+            placed = _placed(candidates, rows.get(name), own.asks(name)) if is_known else None
             if placed is not None:
                 found[name] = placed.prediction.epoch_seconds * passes * placed.work_share
-                if own.processes > 1 and is_processor(name):
-                    found[name] *= self._processes_factor(training, placed.placement, own.processes)
+                if own.processes > 1 and is_processor(name):  # `network_share` covers exchanges between machines
+                    together = self._step_seconds(training, placed.placement, own.processes)
+                    found[name] *= together / self._step_seconds(training, placed.placement, 1)
         return found
-
-    def _processes_factor(self, training: ClickJob, placement: "Placement", processes: int) -> float:
-        """Return the ratio of the step time in several processes to that in one process with as many threads.
-
-        The cost model uses this machine's measured times of exchanging rows and gradients between processes. The job's
-        `network_share` covers exchanges between machines.
-        """
-        return self._step_seconds(training, placement, processes) / self._step_seconds(training, placement, 1)
 
     def _step_seconds(
         self,
@@ -239,10 +222,8 @@ class DurationModel:
         """Return the job with the median times of past fleets to start and move jobs, unless the job states them."""
         if own.train is None:
             return own
-        costs: dict[str, Any] = {}
-        for name in COSTS:
-            if name not in own.model_fields_set and (known := self.past.seconds(name)):
-                costs[name] = known
+        unstated = [name for name in COSTS if name not in own.model_fields_set]
+        costs: dict[str, Any] = {name: known for name in unstated if (known := self.past.seconds(name))}
         if "restore_seconds" not in {*costs, *own.model_fields_set} and "start_seconds" in costs:
             costs["restore_seconds"] = costs["start_seconds"]  # a restore begins with a start
         return own.model_copy(update=costs)
@@ -264,11 +245,7 @@ def memory_gib(training: ClickJob, types: Sequence[str]) -> dict[str, float]:
     """Predict the memory that one process of a training run needs, in GiB (`shunter.hardware.cost.memory_model`).
 
     The server memory is that of a training run on the CPU; on a GPU the process needs no more server memory than that.
-    The GPU memory is that of a training run on the GPU.
-
-    Args:
-        training: Training, with its data.
-        types: Accelerator types that it may run on.
+    The GPU memory, if any of the types is a GPU, is that of a training run on the GPU.
     """
     from shunter.engine.memory import process_bytes
     from shunter.hardware.cost.memory_model import memory_on
@@ -281,14 +258,6 @@ def memory_gib(training: ClickJob, types: Sequence[str]) -> dict[str, float]:
     if any(not is_processor(name) for name in types):
         found["memory_gib"] = memory_on("cuda", workload, placement) / GIB
     return found
-
-
-def _row(name: str) -> str | None:
-    """Return the catalogue's name of a type; None if the catalogue lacks it."""
-    try:
-        return load_catalogue().find_accelerator(name).name
-    except RequestError:
-        return None
 
 
 def _placed(candidates: "Sequence[Candidate]", row: str | None, accelerators: int) -> "Candidate | None":

@@ -19,8 +19,8 @@ from shunter.extensions.fleet.cluster import (
     PositiveSeconds,
     Seconds,
 )
-from shunter.extensions.fleet.job import Iterations, Job
-from shunter.extensions.fleet.requests import FleetRequest
+from shunter.extensions.fleet.job import COSTS, Iterations, Job
+from shunter.extensions.fleet.requests import FleetLearnRequest, FleetRequest
 from shunter.extensions.fleet.traces.durations import (
     ALIBABA,
     PHILLY,
@@ -36,7 +36,7 @@ from shunter.extensions.fleet.traces.pollux import read_pollux
 from shunter.extensions.fleet.traces.table import open_text
 from shunter.frozen import Frozen
 from shunter.hardware.catalogue.design_power import IDLE_SHARE
-from shunter.hardware.catalogue.rows import load_catalogue
+from shunter.hardware.catalogue.rows import AcceleratorRow, load_catalogue
 from shunter.ingestion.sources.guard import check_text
 from shunter.requests import TrainRequest
 from shunter.validation import clause, sentence
@@ -44,7 +44,6 @@ from shunter.yaml_file import read_yaml
 
 CLUSTER_EXAMPLE = "machines: [{name: node1, accelerator: A100, count: 8}]"
 JOBS_EXAMPLE = "jobs: [{name: nightly, train: {data: clicks.csv, model: dlrm}}]"
-COSTS = ("start_seconds", "checkpoint_seconds", "restore_seconds")
 CSV_READERS = ((POLLUX, read_pollux), (PHILLY, read_philly), (TIRESIAS, read_tiresias), (ALIBABA, read_alibaba))
 MSR_LOG = "cluster_job_log"  # name of Microsoft Research's file of jobs
 GIB = 2**30
@@ -112,15 +111,6 @@ class OwnJob(Finite):
         return self._counts.get(accelerator, self._count)
 
     @property
-    def part(self) -> int | None:
-        """Number of accelerators for each process of a multi-process job (`Job.part`); None for one process."""
-        return None if self.processes == 1 else self._count // self.processes
-
-    def part_on(self, accelerator: str) -> int | None:
-        """Return the number of accelerators of a type for each process of a multi-process job; None for one process."""
-        return None if self.processes == 1 else self.asks(accelerator) // self.processes
-
-    @property
     def _counts(self) -> dict[str, int]:
         return self.accelerators if isinstance(self.accelerators, dict) else {}
 
@@ -164,21 +154,18 @@ class OwnJob(Finite):
         left_out = {"train", "train_seconds", "network_share", "speedups", "accelerators", *COSTS}
         shared = self.model_dump(exclude=left_out)
         speedups = {**self.speedups, self._count: 1.0} if self.speedups else {}
-        by_type = {name: cost for name in COSTS if isinstance(cost := getattr(self, name), dict)}
-        means = {name: fmean(cost.values()) if isinstance(cost, dict) else cost for name, cost in self._costs()}
-        work = Iterations(fastest, compute, spread, speedups)
+        costs = {name: getattr(self, name) for name in COSTS}
+        by_type = {name: cost for name, cost in costs.items() if isinstance(cost, dict)}
+        means = costs | {name: fmean(cost.values() or (0.0,)) for name, cost in by_type.items()}
         return Job(
-            work=work,
+            work=Iterations(fastest, compute, spread, speedups),
             accelerators=self._count,
             accelerators_on=self._counts,
             costs_on=by_type,
-            part=self.part,
+            part=None if self.processes == 1 else self._count // self.processes,
             **means,
             **shared,
         )
-
-    def _costs(self) -> list[tuple[str, Any]]:
-        return [(name, getattr(self, name) or 0.0) for name in COSTS]
 
 
 class OwnJobs(Frozen):
@@ -191,12 +178,8 @@ PredictTimes = Callable[[Sequence[OwnJob], Sequence[str]], Sequence[OwnJob]]
 """Function that adds predicted times, for each of the given accelerator types, to jobs without stated times."""
 
 
-def read_fleet(request: FleetRequest, predict_times: PredictTimes) -> tuple[list[Job], Cluster]:
-    """Read the jobs and the cluster of a request, and check that they fit.
-
-    Args:
-        request: Request that names the files.
-        predict_times: Function that predicts the times of jobs without stated times.
+def read_fleet(request: FleetRequest | FleetLearnRequest, predict_times: PredictTimes) -> tuple[list[Job], Cluster]:
+    """Read the jobs and the cluster of a request; add predicted times to jobs without stated times.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.
@@ -213,7 +196,7 @@ def read_fleet(request: FleetRequest, predict_times: PredictTimes) -> tuple[list
     return jobs, cluster
 
 
-def check_fleet(request: FleetRequest) -> tuple[list[Job], Cluster]:
+def check_fleet(request: FleetRequest | FleetLearnRequest) -> tuple[list[Job], Cluster]:
     """Read and check the jobs and the cluster; jobs without a stated time get 1 s as a placeholder.
 
     Raises:
@@ -230,18 +213,12 @@ def _of_any_length(jobs: Sequence[OwnJob], types: Sequence[str]) -> list[OwnJob]
 
 
 def _earliest(jobs: Sequence[Any], most: int | None) -> list[Any]:
-    if most is None:
-        return list(jobs)
-    return sorted(jobs, key=lambda job: job.arrival_seconds)[:most]
+    return list(jobs) if most is None else sorted(jobs, key=lambda job: job.arrival_seconds)[:most]
 
 
 def is_own(path: Path) -> bool:
     """Return True if a job file is in Shunter's own format, by its file name."""
-    return path.suffix in (".yaml", ".yml", ".json") and not _is_msr(path)
-
-
-def _is_msr(path: Path) -> bool:
-    return path.stem == MSR_LOG
+    return path.suffix in (".yaml", ".yml", ".json") and path.stem != MSR_LOG
 
 
 def read_cluster(path: Path) -> Cluster:
@@ -257,7 +234,7 @@ def read_cluster(path: Path) -> Cluster:
 
 
 def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
-    """Read the jobs of a file: Shunter's YAML, CSV by its columns, a trace of Gavel or Shockwave, or MSR's log.
+    """Read the jobs of a trace: CSV by its columns, a trace of Gavel or Shockwave, or MSR's log.
 
     Args:
         path: Job file.
@@ -265,12 +242,9 @@ def read_jobs(path: Path, *, adaptive: bool = False) -> list[Job]:
 
     Raises:
         DataError: The file cannot be read, has an unknown format or no jobs, or has an invalid line.
-        RequestError: A job in Shunter's own format is invalid.
     """
-    if is_own(path):
-        return [job.job() for job in _stated(read_own_jobs(path), path)]
     try:
-        if _is_msr(path):
+        if path.stem == MSR_LOG:
             jobs = read_msr(path)
         else:
             jobs = read_trace(path) if path.suffix == ".trace" else _read_csv(path, adaptive)
@@ -292,12 +266,6 @@ def read_own_jobs(path: Path) -> tuple[OwnJob, ...]:
     check_text(str(path))
     values = read_yaml(path, "file of jobs", JOBS_EXAMPLE, RequestError)
     return _validated(OwnJobs, values, f"The file of jobs {path}").jobs
-
-
-def _stated(jobs: Sequence[OwnJob], path: Path) -> Sequence[OwnJob]:
-    if silent := next((job for job in jobs if not job.train_seconds), None):
-        raise RequestError(f"job {silent.name!r} of {path} lacks train_seconds: give the duration by accelerator")
-    return jobs
 
 
 def check_fit(jobs: list[Job], cluster: Cluster) -> None:
@@ -333,14 +301,21 @@ def check_fit(jobs: list[Job], cluster: Cluster) -> None:
         cluster.require({name: job.asks(name) for name in job.types(cluster)}, job.name)
 
 
+def catalogue_row(name: str) -> AcceleratorRow | None:
+    """Return the catalogue's row of an accelerator type; None if the catalogue lacks it."""
+    try:
+        return load_catalogue().find_accelerator(name)
+    except RequestError:
+        return None
+
+
 def of_catalogue(name: str) -> AcceleratorType | None:
     """Return the accelerator type of a name in the hardware catalogue; None if the catalogue lacks the name.
 
     Busy power is the design power (TDP); idle power is the share `IDLE_SHARE` of it.
     """
-    try:
-        row = load_catalogue().find_accelerator(name)
-    except RequestError:
+    row = catalogue_row(name)
+    if row is None:
         return None
     watts = row.tdp_watts or 0.0
     return AcceleratorType(

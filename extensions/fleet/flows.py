@@ -1,30 +1,33 @@
-"""Prefect flows of a fleet: compare policies on a queue of jobs in simulation, or run the queue on a live cluster."""
+"""Prefect flows of a fleet: compare policies on a queue of jobs in simulation, train one, or run the queue live."""
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
-from prefect import flow
+from prefect import flow, task
+from prefect.cache_policies import NO_CACHE
 from prefect.runtime import flow_run
 
-from shunter.extensions.fleet.duration_model import PredictedTime
+from shunter.extensions.fleet.duration_model import DurationModel, PredictedTime
+from shunter.extensions.fleet.files import read_fleet
+from shunter.extensions.fleet.learned.file import check_learning, load_policy, policy_file, policy_path, save_policy
+from shunter.extensions.fleet.learning.learn import LearnedPolicy, learn
+from shunter.extensions.fleet.learning.trainer import Plan, Progress
 from shunter.extensions.fleet.live.asked import read_fleet_jobs
-from shunter.extensions.fleet.metrics import figures
-from shunter.extensions.fleet.policies import policy_names, trained_policies
-from shunter.extensions.fleet.requests import FleetRequest, FleetRunRequest
-from shunter.extensions.fleet.tasks import (
-    Fleet,
-    log_schedule,
-    prepare_jobs,
-    publish_fleet,
-    simulate_policy,
-)
+from shunter.extensions.fleet.policies import LEARNED, policy_names, trained_policies
+from shunter.extensions.fleet.requests import FleetLearnRequest, FleetRequest, FleetRunRequest
+from shunter.extensions.fleet.schedule import figures
+from shunter.extensions.fleet.tasks import Fleet, log_schedule, publish_fleet, simulate_policy
+from shunter.extensions.fleet.tasks.jobs import prepare_jobs, training_of_own
 from shunter.frozen import Frozen
 from shunter.masked_console import Console
 from shunter.quiet import is_quiet
 from shunter.requests import shown
 from shunter.tasks.notify import notify
+from shunter.tasks.results import markdown_table, show_result
 from shunter.tasks.run_names import named_by
+from shunter.tracking.reports import log_files
 from shunter.tracking.runs import child_run, closing, open_run, start_run
 
 
@@ -58,9 +61,8 @@ def fleet(request: Annotated[FleetRequest, shown(FleetRequest())] = FleetRequest
     """
     names = policy_names(request.policies)
     read = Fleet(request, _say())
-    run_id = start_run(
-        f"{Path(request.jobs).stem} on {Path(request.cluster).stem}", "fleet", flow_run_id=flow_run.get_id()
-    )
+    title = f"{Path(request.jobs).stem} on {Path(request.cluster).stem}"
+    run_id = start_run(title, "fleet", flow_run_id=flow_run.get_id())
     with closing(run_id), Console(stderr=True, quiet=is_quiet()).status("Simulating") as status:
         open_run(run_id).log_params({f"request.{name}": value for name, value in request.flat().items() if value})
         schedules = []
@@ -128,24 +130,108 @@ def fleet_run(
         flow_run_id = flow_run.get_id()
         record = open_record(state, lambda former: start_run(title, "fleet", flow_run_id=flow_run_id, run_id=former))
         with closing(record.run_id, is_resumable=True):
-            end = run_jobs(request, jobs, state, record, say)
-            schedules = [end.schedule] if end.schedule.outcomes else []
+            driver, times = run_jobs(request, jobs, state, record, say)
+            schedule = driver.schedule()
+            schedules = [schedule] if schedule.outcomes else []
             if schedules:
                 with child_run(record.run_id, name, "schedule") as run:
-                    log_schedule(run, end.schedule, "measured")
-            page = publish_fleet(record.run_id, title, schedules, "measured", end.times)
-        failed = {one.name: one.because for one in end.jobs if one.because}
+                    log_schedule(run, schedule, "measured")
+            page = publish_fleet(record.run_id, title, schedules, "measured", times)
+        failed = {name: one.because for name, one in driver.jobs.items() if one.because}
         if not failed:
             state.finish()
         return FleetRunSummary(
             figures={schedule.policy: figures(schedule) for schedule in schedules},
-            quality={one.name: one.figures for one in end.jobs if not one.because},
+            quality={name: one.figures for name, one in driver.jobs.items() if not one.because},
             failed=failed,
             page=page,
             run_id=record.run_id,
             resumed=state.resumed,
-            times=tuple(end.times),
+            times=tuple(times),
         )
+
+
+class LearnSummary(Frozen):
+    """Result of a policy's training: the policy file, its comparison with other policies, and the run in MLflow."""
+
+    file: str
+    told: str
+    objective: str
+    figures: dict[str, float]
+    run_id: str
+
+
+@flow(
+    name="fleet-learn",
+    flow_run_name=named_by("jobs", "policy"),
+    on_failure=[notify],
+    on_crashed=[notify],
+    persist_result=False,
+)
+def fleet_learn(
+    request: Annotated[FleetLearnRequest, shown(FleetLearnRequest())] = FleetLearnRequest(),
+) -> LearnSummary:
+    """Train a policy in the simulator, and compare it with others on jobs outside the training set.
+
+    Args:
+        request: Jobs, cluster and objective.
+    """
+    check_learning(request)
+    name = f"{request.policy} for {Path(request.jobs).stem}"
+    run_id = start_run(name, "fleet", flow_run_id=flow_run.get_id())
+    with closing(run_id), Console(stderr=True, quiet=is_quiet()).status("Learning") as status:
+        open_run(run_id).log_params({f"request.{name}": value for name, value in request.flat().items() if value})
+
+        def progress(number: int, course: Progress) -> None:
+            status.update(f"Learning: round {number} of {request.rounds}, {course.steps[-1]:,} simulated choices")
+
+        learnt = learn_policy(request, run_id, progress)
+        rivals = [{"policy": name, request.objective: f"{value:.4g}"} for name, value in learnt.rivals.items()]
+        show_result("fleet-learn", learnt.card.description(), markdown_table(rivals), run_id=run_id)
+    return LearnSummary(
+        file=str(policy_path(request)),
+        told=learnt.card.description(),
+        objective=request.objective,
+        figures=learnt.rivals,
+        run_id=run_id,
+    )
+
+
+@task(name="learn", cache_policy=NO_CACHE, persist_result=False)
+def learn_policy(
+    request: FleetLearnRequest, run_id: str, on_round: Callable[[int, Progress], None] | None = None
+) -> LearnedPolicy:
+    """Train a policy, save it in Shunter's home folder, and log it and its training curve to the run.
+
+    Args:
+        request: Jobs, cluster and objective.
+        run_id: Run in MLflow.
+        on_round: Called after each round.
+    """
+    jobs, cluster = read_fleet(request, DurationModel(training_of_own))
+    past = None if request.start_from is None else load_policy(policy_file(f"{LEARNED}:{request.start_from}"))[1][0]
+    learnt = learn(
+        jobs,
+        cluster,
+        request.objective,
+        trained_on=f"{Path(request.jobs).name} on {Path(request.cluster).name}",
+        plan=Plan(rounds=request.rounds),
+        seed=request.seed,
+        past=past,
+        on_round=on_round,
+    )
+    save_policy(policy_path(request), learnt.card, learnt.members)
+    run = open_run(run_id)
+    run.log_params({f"learned.{name}": value for name, value in learnt.card.model_dump().items() if value is not None})
+    run.log_series({"learning.cost": learnt.progress.costs, "learning.steps": learnt.progress.steps})
+    compared = {"rivals": learnt.rivals, "strategies": learnt.strategies, "teachers": learnt.teachers}
+    run.log_metrics({f"{kind}.{name}": value for kind, of in compared.items() for name, value in of.items()})
+    run.set_tags({"schedule.source": "simulated"})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / policy_path(request).name
+        save_policy(path, learnt.card, learnt.members)
+        log_files(run_id, [path])
+    return learnt
 
 
 def _say() -> Callable[[str], None]:

@@ -8,6 +8,8 @@ from typing import NamedTuple, Protocol
 
 from shunter.extensions.fleet.cluster import MACHINE, NETWORK, RACK, Cluster, Placement
 
+COSTS = ("start_seconds", "checkpoint_seconds", "restore_seconds")  # fields of `Job` that may differ by type
+
 
 class Conditions(NamedTuple):
     """Conditions under which a job runs.
@@ -182,16 +184,14 @@ class Job:
 
     def starts_in(self, accelerator: str) -> float:
         """Return the seconds of the job's first start on a type."""
-        return self._cost("start_seconds", self.start_seconds, accelerator)
+        return self._cost("start_seconds", accelerator)
 
     def moves_in(self, accelerator: str) -> float:
         """Return the seconds to stop the job and restore it on a type, as if it had run on that type before."""
-        saving = self._cost("checkpoint_seconds", self.checkpoint_seconds, accelerator)
-        return saving + self._cost("restore_seconds", self.restore_seconds, accelerator)
+        return self._cost("checkpoint_seconds", accelerator) + self._cost("restore_seconds", accelerator)
 
-    def _cost(self, name: str, mean: float, accelerator: str) -> float:
-        known = self.costs_on.get(name)
-        return mean if known is None else known.get(accelerator, mean)
+    def _cost(self, name: str, accelerator: str) -> float:
+        return self.costs_on.get(name, {}).get(accelerator, getattr(self, name))
 
     @property
     def move_seconds(self) -> float:
@@ -243,19 +243,14 @@ class Job:
 
 def tightest(accelerators: int, cluster: Cluster, name: str, speed: float = 1.0) -> Conditions:
     """Return the conditions of a consolidated placement of a type, if all accelerators were free."""
-    level = cluster.best_level(accelerators, name)
-    return Conditions(name, spread(accelerators, cluster, name), level, cluster.network.congestion_at(level), speed)
-
-
-def spread(accelerators: int, cluster: Cluster, name: str) -> tuple[int, ...]:
-    """Return the number of accelerators on each of the fewest machines of a type that hold a job, if all are free."""
     counts, missing = [], accelerators
-    for size in cluster.sizes_of[name]:
+    for size in cluster.sizes_of[name]:  # on the fewest machines
         if missing <= 0:
             break
         counts.append(min(size, missing))
         missing -= size
-    return tuple(counts)
+    level = cluster.best_level(accelerators, name)
+    return Conditions(name, tuple(counts), level, cluster.network.congestion_at(level), speed)
 
 
 @dataclass(slots=True, eq=False)
@@ -321,9 +316,8 @@ class JobState:
 
     def service_seconds_at(self, now: float) -> float:
         """Return the accelerator-seconds that the job has held until a given time."""
-        return self.service_seconds + (
-            (now - self.updated_at) * sum(self.conditions.counts) if self.conditions else 0.0
-        )
+        held = sum(self.conditions.counts) if self.conditions else 0
+        return self.service_seconds + (now - self.updated_at) * held
 
     def advance_to(self, now: float) -> None:
         """Update the job's progress and times to a given time, under its current conditions."""
@@ -344,34 +338,3 @@ class JobState:
         self.done = work.advance(before, now - begin, self.conditions)
         if self.ideal is not None:
             self.ideal_seconds += work.seconds_left(before, self.ideal) - work.seconds_left(self.done, self.ideal)
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """Messages of one iteration of a job with data-parallel dense layers and sharded embedding tables.
-
-    Attributes:
-        allreduce_bytes: Bytes of the gradients that are all-reduced.
-        alltoall_bytes: Bytes of the embedding rows that are exchanged in forward; backward sends as many.
-        buckets: Number of messages for the gradients.
-        overlapped_seconds: Time of the backward pass that overlaps with the all-reduce.
-    """
-
-    allreduce_bytes: float = 0.0
-    alltoall_bytes: float = 0.0
-    buckets: int = 1
-    overlapped_seconds: float = 0.0
-
-    def seconds(self, accelerators: int, cluster: Cluster) -> tuple[float, float, float]:
-        """Return the time of one iteration's communication at each level: ring all-reduce and two all-to-alls."""
-        others = accelerators - 1
-        found = []
-        for level in range(NETWORK + 1):
-            bandwidth = cluster.network.bytes_per_second[level]
-            latency = cluster.network.latency_seconds[level]
-            ring = 2 * others / accelerators * self.allreduce_bytes / bandwidth + 2 * others * latency * self.buckets
-            exchange = 0.0
-            if self.alltoall_bytes:
-                exchange = 2 * (others / accelerators * self.alltoall_bytes / bandwidth + others * latency)
-            found.append(max(ring + exchange - self.overlapped_seconds, 0.0))
-        return found[0], found[1], found[2]

@@ -3,12 +3,17 @@
 from collections.abc import Mapping, Sequence
 from html import escape
 
-from shunter.extensions.fleet.drawing import gantt, steps_chart
+from shunter.extensions.fleet.drawing import (
+    gantt,
+    power_steps,
+    queue_steps,
+    steps_chart,
+    useful_steps,
+    utilisation_steps,
+)
 from shunter.extensions.fleet.duration_model import PredictedTime, Source
-from shunter.extensions.fleet.schedule import Schedule
-from shunter.extensions.fleet.timeline import power_steps, queue_steps, useful_steps, utilisation_steps
+from shunter.extensions.fleet.schedule import HOUR, Schedule
 
-HOUR = 3600.0
 COLUMNS = (  # metric, title, divisor, digits
     ("makespan_seconds", "makespan (h)", HOUR, 2),
     ("jct.mean_seconds", "mean completion (h)", HOUR, 2),

@@ -1,10 +1,14 @@
 """Measurements of past live fleets: training times by accelerator, and times to start and move jobs."""
 
+import hashlib
 from collections.abc import Iterable
 from statistics import median
 
 from pydantic import PositiveInt
+from pydantic_core import to_json
 
+from shunter.engine.job import ClickJob
+from shunter.extensions.fleet.job import COSTS
 from shunter.frozen import Frozen
 from shunter.tracking.history import read_runs
 from shunter.tracking.runs import child_run
@@ -13,11 +17,24 @@ NEWEST = 400  # number of jobs that are read back
 NAME, KEY, ACCELERATOR, COUNT = "job.name", "job.training", "job.accelerator", "job.accelerators"
 
 
+def key_of(training: ClickJob, processes: int = 1) -> str:
+    """Return a key that is equal for training jobs with the same work and the same number of processes."""
+    told = (
+        training.dataset.fingerprint,
+        training.spec,
+        training.hyperparameters,
+        training.schedule,
+        training.execution.batch_size,
+    )
+    key = hashlib.sha256(to_json(told)).hexdigest()[:16]
+    return key if processes == 1 else f"{key}-p{processes}"
+
+
 class PastJob(Frozen):
     """One job of a past live fleet; unmeasured fields are None.
 
     Attributes:
-        training: Key of the training, by `shunter.extensions.fleet.own_training.key_of`.
+        training: Key of the training, by `key_of`.
         accelerator: Accelerator type.
         train_seconds: Seconds from the job's first step to its end, without starts and moves.
         start_seconds: Seconds from the decision to start the job to its first step.
@@ -34,12 +51,6 @@ class PastJob(Frozen):
     checkpoint_seconds: float | None = None
     restore_seconds: float | None = None
     server_memory_gib: float | None = None
-
-    @property
-    def figures(self) -> dict[str, float]:
-        """Return the values of the job by their names in MLflow."""
-        figures = self.model_dump(exclude={"training", "accelerator", "accelerators"}, exclude_none=True)
-        return {f"job.{name}": value for name, value in figures.items()}
 
 
 class PastJobs:
@@ -63,11 +74,7 @@ class PastJobs:
         return median(found) if found else None
 
     def seconds(self, cost: str) -> dict[str, float]:
-        """Return the median time to start, save or restore any training, by accelerator type.
-
-        Args:
-            cost: `start_seconds`, `checkpoint_seconds` or `restore_seconds`.
-        """
+        """Return the median by accelerator type of one of `COSTS`: the time to start, save or restore any training."""
         found: dict[str, list[float]] = {}
         for one in self._jobs:
             value = getattr(one, cost)
@@ -85,17 +92,13 @@ def read_past_jobs() -> PastJobs:
     found = []
     for run in read_runs(("job",), limit=NEWEST):
         if KEY in run.params and run.status == "FINISHED":
-            figures = {
-                name: run.metrics[f"job.{name}"]
-                for name in ("train_seconds", "start_seconds", "checkpoint_seconds", "restore_seconds")
-                if f"job.{name}" in run.metrics
-            }
+            measured = {name: run.metrics.get(f"job.{name}") for name in ("train_seconds", *COSTS)}
             found.append(
                 PastJob(
                     training=run.params[KEY],
                     accelerator=run.params[ACCELERATOR],
                     accelerators=int(run.params[COUNT]),
-                    **figures,
+                    **measured,
                 )
             )
     return PastJobs(found)
@@ -109,4 +112,5 @@ def log_past_job(parent_run_id: str, name: str, job: PastJob) -> None:
     """
     with child_run(parent_run_id, name, "job") as run:
         run.log_params({NAME: name, KEY: job.training, ACCELERATOR: job.accelerator, COUNT: job.accelerators})
-        run.log_metrics(job.figures)
+        measured = job.model_dump(exclude={"training", "accelerator", "accelerators"}, exclude_none=True)
+        run.log_metrics({f"job.{name}": value for name, value in measured.items()})

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable
 from math import ceil, inf
 
 from shunter.errors import InfeasibleError, RequestError
-from shunter.extensions.fleet.board import Board
+from shunter.extensions.fleet.board import Board, Policy
 from shunter.extensions.fleet.cluster import MACHINE, NETWORK, Cluster, Placement
 from shunter.extensions.fleet.job import Job, JobState, tightest
-from shunter.extensions.fleet.policies.role import Policy
 from shunter.extensions.fleet.schedule import Outcome, Schedule, Span, outcome_of
 
 # Order of events at the same time: ends come first, so that a decision at that time can use their accelerators.
@@ -25,12 +24,14 @@ class Uplinks:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._jobs: dict[Uplink, dict[str, JobState]] = defaultdict(dict)
-        self._crossed: dict[str, tuple[Uplink, ...]] = {}
+        self._crossed: dict[str, list[Uplink]] = {}
         self._changed: dict[str, JobState] = {}
 
     def cross(self, state: JobState, placement: Placement, sign: int) -> None:
         """Add a job to the network uplinks that its placement uses (`sign` 1), or remove it from them (`sign` -1)."""
-        links = self._links(placement)
+        links: list[Uplink] = [("machine", machine) for machine, _ in placement]
+        if self._cluster.level(placement) == NETWORK:
+            links += dict.fromkeys(("rack", self._cluster.rack_of[machine]) for machine, _ in placement)
         for link in links:
             jobs = self._jobs[link]
             if sign > 0:
@@ -50,16 +51,8 @@ class Uplinks:
 
     def changed(self) -> list[JobState]:
         """Return the jobs whose bandwidth may have changed since the last call."""
-        if not self._changed:
-            return []
         changed, self._changed = self._changed, {}
         return list(changed.values())
-
-    def _links(self, placement: Placement) -> tuple[Uplink, ...]:
-        machines = [("machine", machine) for machine, _ in placement]
-        if self._cluster.level(placement) < NETWORK:
-            return tuple(machines)
-        return (*machines, *dict.fromkeys(("rack", self._cluster.rack_of[machine]) for machine, _ in placement))
 
 
 def simulate(
@@ -127,10 +120,8 @@ class _Simulation:
                     happened = self._happen(kind, subject, version) or happened
             if decides or (happened and rounds is None):
                 self._decide()
-            elif happened and (
-                board.touched or board.changed_machines
-            ):  # jobs that an outage stopped wait for the next round
-                self._carry_out()
+            elif happened and (board.touched or board.changed_machines):
+                self._carry_out()  # jobs that an outage stopped wait for the next round
             if rounds is not None and (board.waiting or board.running) and self._decide_at == inf:
                 moment = ceil(board.now / rounds) * rounds
                 self._ask_at(moment + rounds if decides and moment == board.now else moment)
@@ -216,11 +207,9 @@ class _Simulation:
         now, job = self._board.now, state.job
         self._cross(state, placement, 1)
         state.conditions = self._board.conditions(placement)
-        state.ideal = tightest(
-            sum(state.conditions.counts), self._cluster, state.conditions.accelerator, state.conditions.speed
-        )
+        on, counts, *_, speed = state.conditions
+        state.ideal = tightest(sum(counts), self._cluster, on, speed)
         state.power_share = self._board.power_share(placement)
-        on = state.conditions.accelerator
         state.overhead_left = job.moves_in(on) if state.starts else job.starts_in(on)
         state.started_at = state.drawn_since = state.updated_at = now
         state.starts += 1
@@ -246,7 +235,12 @@ class _Simulation:
             ]
             states += on_them
             for state in on_them:
-                self._change_power(state)
+                assert state.placement is not None
+                share = board.power_share(state.placement)
+                if share != state.power_share:  # the span of the former power draw ends
+                    if state.drawn_since < board.now:
+                        self._close_span(state, state.placement)
+                    state.drawn_since, state.power_share = board.now, share
         for state in states:
             if state.placement is None or state.conditions is None:
                 continue
@@ -257,15 +251,6 @@ class _Simulation:
                     state.ideal = state.ideal._replace(speed=conditions.speed)
                 state.conditions = conditions
                 self._announce_end(state)
-
-    def _change_power(self, state: JobState) -> None:
-        """End the current span of a job when its power draw changes."""
-        assert state.placement is not None
-        share = self._board.power_share(state.placement)
-        if share != state.power_share:
-            if state.drawn_since < self._board.now:
-                self._close_span(state, state.placement)
-            state.drawn_since, state.power_share = self._board.now, share
 
     def _announce_end(self, state: JobState) -> None:
         assert state.conditions is not None

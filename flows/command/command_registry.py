@@ -167,7 +167,7 @@ COMMANDS = Registry(
             needs="distributed",
         ),
         "fleet learn": command_entry(
-            "shunter.extensions.fleet.learning_command:learn",
+            "shunter.extensions.fleet.commands:learn",
             "Train a scheduling policy in the simulator.",
         ),
         "plan": command_entry(

@@ -7,8 +7,8 @@ from hypothesis import strategies as some
 from benchmarks.fleet_oracle import least_mean_completion
 from shunter.extensions.fleet.cluster import Cluster, Machine
 from shunter.extensions.fleet.job import Iterations, Job
-from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.policies import make_policy
+from shunter.extensions.fleet.schedule import figures
 from shunter.extensions.fleet.simulator import simulate
 
 CLUSTER = Cluster(machines=(Machine(name="a", accelerator="new"), Machine(name="b", accelerator="old")))

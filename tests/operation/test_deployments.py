@@ -15,8 +15,7 @@ from prefect.utilities.callables import parameter_schema
 
 from shunter.extensions.compression.compression_requests import CompressRequest
 from shunter.extensions.distributed.plan_request import PlanRequest
-from shunter.extensions.fleet.learning_requests import FleetLearnRequest
-from shunter.extensions.fleet.requests import FleetRequest, FleetRunRequest
+from shunter.extensions.fleet.requests import FleetLearnRequest, FleetRequest, FleetRunRequest
 from shunter.flows.command.options import JOB_REQUESTS
 from shunter.model_families import AUTO, MODEL_FAMILIES, RANKING_MODELS
 from shunter.operation.deployments import NightlySchedule, deployed_flows, register_deployments

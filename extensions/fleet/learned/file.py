@@ -1,30 +1,34 @@
-"""Policy file: safetensors for the networks, JSON in its header for the rest; loading executes no code.
+"""Policy file, and the request to train one: safetensors for the networks, JSON for the rest; loading runs no code.
 
 The file describes the training data and the cluster of the policy, and contains a digest of its whole content.
 """
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from pydantic import Field, ValidationError
 
 from shunter.checked_json import parse_json
-from shunter.errors import DataError, RequestError
+from shunter.errors import DataError, RequestError, ShunterError
+from shunter.extensions.fleet.board import Policy
 from shunter.extensions.fleet.cluster import Cluster
-from shunter.extensions.fleet.learned.choosers import Voters
-from shunter.extensions.fleet.learned.networks import Weights
-from shunter.extensions.fleet.learned.objectives import Objective
+from shunter.extensions.fleet.files import check_fleet
+from shunter.extensions.fleet.learned.networks import STRATEGIES, Voters, Weights
+from shunter.extensions.fleet.learned.objectives import Objective, check_objective
 from shunter.extensions.fleet.learned.planner import AGENTS
-from shunter.extensions.fleet.learned.policy import NAME, Decider, Learned
-from shunter.extensions.fleet.learned.voting import STRATEGIES
+from shunter.extensions.fleet.learned.policy import NAME, Learned
+from shunter.extensions.fleet.requests import FleetLearnRequest
 from shunter.files import open_regular, replace_file
 from shunter.frozen import Frozen
 from shunter.ingestion.sources.guard import check_text
 from shunter.settings import Settings
+
+if TYPE_CHECKING:
+    from shunter.tasks.kept_files import Compared
 
 KEY, DIGEST = "shunter.policy", "shunter.digest"
 LAYOUT = 1  # version of features and networks; increased when they change
@@ -148,12 +152,28 @@ def load_policy(path: Path) -> tuple[PolicyCard, list[Weights]]:
         if not number.isdigit() or int(number) >= card.members:
             raise broken
         members[int(number)][rest] = value
-    if any(_width(member, agent) != features for member in members for agent, features in AGENTS.items()):
-        raise broken
+    for member in members:
+        for agent, features in AGENTS.items():
+            weight = member.get(f"{agent}.w1")
+            if weight is None or weight.ndim != 2 or weight.shape[0] != features:
+                raise broken
     return card, members
 
 
-def make_learned(path: Path, make_policy: Callable[[str], Decider]) -> Learned:
+def check_policies(folder: Path) -> "Iterator[Compared]":
+    """Yield every policy of a folder, with its error if it cannot be loaded, for `shunter doctor`."""
+    from shunter.tasks.kept_files import Compared
+
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            load_policy(path)
+        except ShunterError as error:
+            yield Compared(path, fault=str(error))
+        else:
+            yield Compared(path)
+
+
+def make_learned(path: Path, make_policy: Callable[[str], Policy]) -> Learned:
     """Return the learned policy of a file; the policy rejects clusters of another shape.
 
     Args:
@@ -164,10 +184,18 @@ def make_learned(path: Path, make_policy: Callable[[str], Decider]) -> Learned:
         ShunterError: The file cannot be read, is not a policy, or was changed.
     """
     card, members = load_policy(path)
+
+    def check(cluster: Cluster) -> None:
+        if shape_of(cluster) != card.cluster:
+            raise RequestError(
+                f"The learned policy {path} was trained on a cluster of another shape ({card.trained_on}): "
+                "train a policy for this cluster with `shunter fleet learn`."
+            )
+
     found = Learned(
         Voters(members, card.strategy),
         card.objective,
-        lambda cluster: check_cluster(card, cluster, path),
+        check,
         told=card.description(),
         follows=None if card.follows is None else make_policy(card.follows),
     )
@@ -189,22 +217,21 @@ def policy_file(name: str) -> Path:
     return Path(file)
 
 
-def check_cluster(card: PolicyCard, cluster: Cluster, path: Path) -> None:
-    """Raise if a cluster differs in shape from the one that a policy was trained on.
+def policy_path(request: FleetLearnRequest) -> Path:
+    """Return the path of the policy file that a training writes."""
+    return policy_file(f"{NAME}:{request.policy}")
+
+
+def check_learning(request: FleetLearnRequest) -> None:
+    """Raise if a request to train a policy is invalid.
 
     Raises:
-        RequestError: The cluster has another shape.
+        ShunterError: A file cannot be read, or lacks information that the objective needs.
     """
-    if shape_of(cluster) != card.cluster:
-        raise RequestError(
-            f"The learned policy {path} was trained on a cluster of another shape ({card.trained_on}): "
-            "train a policy for this cluster with `shunter fleet learn`."
-        )
-
-
-def _width(member: Weights, agent: str) -> int | None:
-    weight = member.get(f"{agent}.w1")
-    return None if weight is None or weight.ndim != 2 else weight.shape[0]
+    _, cluster = check_fleet(request)
+    check_objective(request.objective, cluster)
+    if request.start_from is not None:
+        load_policy(policy_file(f"{NAME}:{request.start_from}"))
 
 
 def _digest(text: str, tensors: dict[str, np.ndarray]) -> str:

@@ -1,9 +1,14 @@
-"""Networks that score candidates from their own features and from the mean over all candidates, in numpy.
+"""Networks that score candidates from their own features and from the mean over all candidates, and their votes.
 
     candidates [C, F] -> tanh -> [C, H], with their mean appended to each -> tanh -> [C, H] -> a score for each
 
-They are trained in torch (`shunter.extensions.fleet.learning.torch_networks`), with the same formula.
+They are trained in torch (`shunter.extensions.fleet.learning.trainer.Networks`), with the same formula. The members of
+an ensemble vote by one of the four classic strategies (Wiering and van Hasselt, 2008). Each strategy maps the members'
+probabilities of the candidates, (members, candidates), to the index of the chosen candidate. Ties go to the first one.
 """
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 
@@ -14,13 +19,7 @@ CRITIC = "critic"
 
 
 def scores(weights: Weights, agent: str, candidates: np.ndarray) -> np.ndarray:
-    """Return the score of each candidate.
-
-    Args:
-        weights: Weights of all networks of a member.
-        agent: Agent whose network is used.
-        candidates: Features, (candidates, features).
-    """
+    """Return the score of each candidate by an agent's network, from the features, (candidates, features)."""
     hidden = np.tanh(candidates @ weights[f"{agent}.w1"] + weights[f"{agent}.b1"])
     split = hidden.shape[1]
     second = weights[f"{agent}.w2"]
@@ -36,13 +35,7 @@ def probabilities(values: np.ndarray) -> np.ndarray:
 
 
 def draw_weights(agents: dict[str, int], hidden: int, seed: int) -> Weights:
-    """Draw the initial weights of all networks.
-
-    Args:
-        agents: Number of features by agent.
-        hidden: Width of the layers.
-        seed: Seed of the draws.
-    """
+    """Draw the initial weights of all networks, given the number of features by agent and the width of the layers."""
     draw = np.random.default_rng(seed)
     weights: Weights = {}
     for agent, features in agents.items():
@@ -52,3 +45,67 @@ def draw_weights(agents: dict[str, int], hidden: int, seed: int) -> Weights:
         weights[f"{agent}.b2"] = np.zeros(hidden, np.float32)
         weights[f"{agent}.v"] = draw.normal(0, 0.1 * hidden**-0.5, hidden).astype(np.float32)
     return weights
+
+
+def majority(members: np.ndarray) -> int:
+    """Return the candidate that is the best of most members; ties go to the larger sum of probabilities."""
+    votes = np.bincount(members.argmax(axis=1), minlength=members.shape[1])
+    return int(np.argmax(np.where(votes == votes.max(), members.sum(axis=0), -1.0)))
+
+
+def boltzmann_addition(members: np.ndarray) -> int:
+    """Return the candidate with the largest sum of probabilities."""
+    return int(np.argmax(members.sum(axis=0)))
+
+
+def boltzmann_multiplication(members: np.ndarray) -> int:
+    """Return the candidate with the largest product of probabilities, so that one member can veto."""
+    return int(np.argmax(np.log(np.maximum(members, 1e-12)).sum(axis=0)))
+
+
+def rank(members: np.ndarray) -> int:
+    """Return the candidate with the largest sum of ranks; equal probabilities share a rank."""
+    from scipy.stats import rankdata
+
+    return int(np.argmax(rankdata(members, axis=1).sum(axis=0)))
+
+
+STRATEGIES: dict[str, Callable[[np.ndarray], int]] = {
+    "majority": majority,
+    "boltzmann-addition": boltzmann_addition,
+    "boltzmann-multiplication": boltzmann_multiplication,
+    "rank": rank,
+}
+
+
+class Chooser(Protocol):
+    """Interface through which an agent of the learned policy chooses a candidate, such as the pool of a job."""
+
+    def choose(self, agent: str, candidates: np.ndarray) -> int:
+        """Return the index of the chosen candidate.
+
+        Args:
+            agent: Name of the agent, whose network scores the candidates.
+            candidates: Features of the allowed candidates, (candidates, features); at least two.
+        """
+        ...
+
+
+class Voters:
+    """Deterministic chooser: the members of an ensemble vote.
+
+    Args:
+        members: Networks of the members.
+        strategy: Name of a voting strategy, see `STRATEGIES`.
+    """
+
+    def __init__(self, members: Sequence[Weights], strategy: str) -> None:
+        self._members = members
+        self._vote = STRATEGIES[strategy]
+
+    def choose(self, agent: str, candidates: np.ndarray) -> int:
+        """Return the index of the chosen candidate."""
+        if len(self._members) == 1:
+            return int(np.argmax(scores(self._members[0], agent, candidates)))
+        found = [probabilities(scores(member, agent, candidates)) for member in self._members]
+        return self._vote(np.array(found))

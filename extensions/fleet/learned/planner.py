@@ -12,11 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from shunter.extensions.fleet.board import Board
-from shunter.extensions.fleet.cluster import Cluster, Placement
 from shunter.extensions.fleet.job import JobState
-from shunter.extensions.fleet.learned.choosers import Chooser
+from shunter.extensions.fleet.learned.networks import Chooser
 from shunter.extensions.fleet.learned.objectives import Objective, watts
-from shunter.extensions.fleet.learned.pools import place
 from shunter.extensions.fleet.learned.promises import Promises, added_watts, is_over
 from shunter.extensions.fleet.learned.view import (
     JOB_FEATURES,
@@ -27,6 +25,7 @@ from shunter.extensions.fleet.learned.view import (
     SERVER_FEATURES,
     Tables,
     View,
+    place,
 )
 
 PLACEMENT, JOB, SERVER, JOINT = "placement", "job", "server", "joint"
@@ -52,23 +51,17 @@ class Planner:
         tables: Cached constants of the cluster.
         objective: Objective to minimise; power caps are chosen only if power matters.
         joint: If True, one agent chooses placement, accelerators and power cap at once.
+
+    Attributes:
+        tables: Cached constants, which may change to other accelerator counts of the same machines.
     """
 
     def __init__(self, chooser: Chooser, tables: Tables, objective: Objective, *, joint: bool = False) -> None:
-        self._chooser, self._tables, self._joint = chooser, tables, joint
+        self._chooser, self.tables, self._joint = chooser, tables, joint
         cluster = tables.cluster
         has_caps = any(cluster.type_of(name).power_caps for name in cluster.types)
-        self._sets_caps = has_caps and (objective in ("energy",) or cluster.power_limit_watts is not None)
+        self._sets_caps = has_caps and (objective == "energy" or cluster.power_limit_watts is not None)
         self.promises = Promises()
-
-    @property
-    def cluster(self) -> Cluster:
-        """Cluster of the decisions."""
-        return self._tables.cluster
-
-    def use_tables(self, tables: Tables) -> None:
-        """Use other accelerator counts of the same machines from now on; promised deadlines are kept."""
-        self._tables = tables
 
     def decide(self, board: Board) -> float | None:
         """Move jobs and set caps; return the time of the next decision.
@@ -100,10 +93,14 @@ class Planner:
         begun = self.promises.begun(board)
         fixed = {state.name for state in board.running.values() if not state.job.preemptible} | set(begun)
         fixed |= settled
-        view = View(board, self._tables, fixed)
+        view = View(board, self.tables, fixed)
         looked_at = {state.name for state in view.jobs}
         kept = [state for state in board.running.values() if state.name not in looked_at and state.name not in begun]
-        self._occupy(view, kept, begun)
+        for i, column in view.columns_of_machines().items():  # neither kept jobs nor begun reservations give way
+            count = sum(n for state in kept for machine, n in state.placement or () if machine == i)
+            count += sum(one.accelerators for one in begun.values() if one.machine == i)
+            if count:
+                view.occupy(column, count, view.scale)
         before = _occupants(board)
         picks = self._pick(view, kept, begun)
         started = self._carry_out(board, view, picks, begun)
@@ -114,19 +111,16 @@ class Planner:
                 board.stop(state)
         return self.promises.next_begin(board)
 
-    def _occupy(self, view: View, kept: list[JobState], begun: dict) -> None:
-        """Mark accelerators as unavailable in the view: those of kept jobs and of reservations that have begun."""
-        for i, column in view.columns_of_machines().items():
-            count = sum(n for state in kept for machine, n in state.placement or () if machine == i)
-            count += sum(one.accelerators for one in begun.values() if one.machine == i)
-            if count:
-                view.occupy(column, count, view.scale)
-
     def _pick(self, view: View, kept: list[JobState], begun: dict) -> list[Pick]:
         picks: list[Pick] = []
         if view.is_empty:
             return picks
-        budget = self._budget(view.board, kept, begun)
+        cluster, budget = view.board.cluster, np.inf
+        if cluster.power_limit_watts is not None:  # watts above idle power that are left for the jobs of this decision
+            rest = sum(cluster.type_of(machine.accelerator).idle_watts * machine.count for machine in cluster.machines)
+            held = sum(added_watts(cluster, i, n) for state in kept for i, n in state.placement or ())
+            held += sum(added_watts(cluster, one.machine, one.accelerators) for one in begun.values())
+            budget = cluster.power_limit_watts - rest - held
         while True:
             allowed = self._allowed(view, budget)
             if not allowed.any():
@@ -164,9 +158,11 @@ class Planner:
             fitting = self._fitting(view, row, column, np.array(counts), budget)
             for which in np.flatnonzero(fitting).tolist():
                 count, one = counts[which], features[which]
-                for cap in range(self._caps_of(view, column) if self._sets_caps else 1):
+                accelerator = view.pools[column].accelerator
+                caps = self.tables.cluster.type_of(accelerator).power_caps if self._sets_caps else ()
+                for cap in range(len(caps) + 1):
                     options.append(Pick(row, column, count, cap))
-                    server = self._server_features(view, view.pools[column].accelerator, cap, 0.0)
+                    server = self._server_features(view, accelerator, cap, 0.0)
                     rows.append(np.concatenate([placements[index], one, server]))
         if with_wait[-1]:
             options.append(None)
@@ -200,19 +196,9 @@ class Planner:
             return exact
         return counts * self._least_watts(view, row, column) <= budget * (1 + 1e-12)
 
-    def _budget(self, board: Board, kept: list[JobState], begun: dict) -> float:
-        """Return the watts above idle power that are left for the jobs of this decision."""
-        cluster = board.cluster
-        if cluster.power_limit_watts is None:
-            return np.inf
-        rest = sum(cluster.type_of(machine.accelerator).idle_watts * machine.count for machine in cluster.machines)
-        held = sum(added_watts(cluster, i, n) for state in kept for i, n in state.placement or ())
-        held += sum(added_watts(cluster, one.machine, one.accelerators) for one in begun.values())
-        return cluster.power_limit_watts - rest - held
-
     def _least_watts(self, view: View, row: int, column: int) -> float:
         """Return the watts that an accelerator of a pool adds, under the lowest cap if the job is preemptible."""
-        kind = self._tables.cluster.type_of(view.pools[column].accelerator)
+        kind = self.tables.cluster.type_of(view.pools[column].accelerator)
         share = 1.0
         if self._sets_caps and view.jobs[row].job.preemptible:
             share = min([1.0, *(cap.power_share for cap in kind.power_caps)])
@@ -230,30 +216,25 @@ class Planner:
         running = sorted(board.running.values(), key=lambda state: (state.name in looked_at, state.name))
         for state in running:
             assert state.placement is not None
-            pick = picked.get(state.name)
-            one = begun.get(state.name)
+            pick, one = picked.get(state.name), begun.get(state.name)
             if one is not None:
                 stays = state.placement == ((one.machine, one.accelerators),)
-            elif state.name not in looked_at:
-                stays = True
-                _subtract(left, state.placement)
             else:
-                stays = (
+                stays = state.name not in looked_at or (
                     pick is not None
                     and view.stays(pick.row, pick.column)
                     and state.held == pick.count
                     and all(left[machine] >= count for machine, count in state.placement)
                 )
-                if stays:
-                    _subtract(left, state.placement)
+                for machine, count in state.placement if stays else ():
+                    left[machine] -= count
             if not stays:
                 board.stop(state)
         for name, one in begun.items():
             if name in board.waiting:
                 board.start(board.waiting[name], ((one.machine, one.accelerators),))
-        order = sorted(picks, key=lambda pick: (-pick.column, -pick.count))
         started = []
-        for pick in order:
+        for pick in sorted(picks, key=lambda pick: (-pick.column, -pick.count)):
             state = view.jobs[pick.row]
             if state.name in board.waiting:
                 pool = view.pools[pick.column]
@@ -276,12 +257,10 @@ class Planner:
         }  # fmt: skip
         for i in locked:
             board.cap(i, 0)
-        if self._joint:
-            for pick in picks:
-                placement: Placement = view.jobs[pick.row].placement or ()
-                for machine, _ in placement:
-                    if machine not in locked and pick.cap is not None:
-                        board.cap(machine, pick.cap)
+        for pick in picks:  # of a single agent
+            for machine, _ in view.jobs[pick.row].placement or ():
+                if machine not in locked and pick.cap is not None:
+                    board.cap(machine, pick.cap)
         changed = [i for i, names in occupants.items() if i not in locked and names != before.get(i)]
         if is_over(board):
             changed = [i for i in occupants if i not in locked]
@@ -298,8 +277,8 @@ class Planner:
         held, limit = board.cluster.machines[machine].count - board.free[machine], board.cluster.power_limit_watts
         others = watts(board) - kind.busy_watts * kind.cap(board.caps[machine])[0] * held
         levels = range(len(kind.power_caps) + 1)
-        allowed = np.array([limit is None or others + kind.busy_watts * kind.cap(level)[0] * held <= limit
-                            for level in levels])  # fmt: skip
+        drawn = [others + kind.busy_watts * kind.cap(level)[0] * held for level in levels]
+        allowed = np.array([limit is None or watt <= limit for watt in drawn])
         if not allowed.any():
             return self._tightest_cap(machine)
         share = held / board.cluster.machines[machine].count
@@ -308,18 +287,15 @@ class Planner:
 
     def _server_features(self, view: View, accelerator: str, level: int, share: float) -> np.ndarray:
         """Return the features, `[7]`, of one power cap for a machine with a share of busy accelerators."""
-        kind, board = self._tables.cluster.type_of(accelerator), view.board
+        kind, board = self.tables.cluster.type_of(accelerator), view.board
         power, speed = kind.cap(level)
         limit = board.cluster.power_limit_watts
         spare = 1.0 if limit is None else (limit - watts(board)) / limit
         waiting = np.log1p(len(board.waiting)) / 3
         return np.array([power, speed, power / speed, share, np.clip(spare, -1, 1), waiting, float(level == 0)])
 
-    def _caps_of(self, view: View, column: int) -> int:
-        return len(self._tables.cluster.type_of(view.pools[column].accelerator).power_caps) + 1
-
     def _tightest_cap(self, machine: int) -> int:
-        kind = self._tables.cluster.type_of(self._tables.cluster.machines[machine].accelerator)
+        kind = self.tables.cluster.type_of(self.tables.cluster.machines[machine].accelerator)
         return min(range(len(kind.power_caps) + 1), key=lambda level: kind.cap(level)[0])
 
 
@@ -330,8 +306,3 @@ def _occupants(board: Board) -> dict[int, set[str]]:
         for machine, _ in state.placement or ():
             found.setdefault(machine, set()).add(state.name)
     return dict(sorted(found.items()))
-
-
-def _subtract(left: list[int], placement: Placement) -> None:
-    for machine, count in placement:
-        left[machine] -= count

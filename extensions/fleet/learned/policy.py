@@ -1,29 +1,15 @@
 """Learned scheduling policy: it plans again at every event, on simulated and live clusters."""
 
 from collections.abc import Callable
-from typing import Protocol
 
-from shunter.extensions.fleet.board import Board
+from shunter.extensions.fleet.board import Board, Policy
 from shunter.extensions.fleet.cluster import Cluster
-from shunter.extensions.fleet.learned.choosers import Chooser
+from shunter.extensions.fleet.learned.networks import Chooser
 from shunter.extensions.fleet.learned.objectives import Objective
 from shunter.extensions.fleet.learned.planner import Planner
 from shunter.extensions.fleet.learned.view import Tables
 
 NAME = "learned"
-
-
-class Decider(Protocol):
-    """Policy that decides in place of the networks; see `Policy`."""
-
-    @property
-    def round_seconds(self) -> float | None:
-        """Length of a scheduling round in seconds; None for a policy that reacts to events."""
-        ...
-
-    def decide(self, board: Board) -> float | None:
-        """Start, stop and move jobs; return the time of the next decision, None to wait for an event."""
-        ...
 
 
 class Learned:
@@ -49,7 +35,7 @@ class Learned:
         *,
         joint: bool = False,
         told: str = "",
-        follows: Decider | None = None,
+        follows: Policy | None = None,
     ) -> None:
         self.told, self._follows = told, follows
         if follows is not None:
@@ -67,8 +53,8 @@ class Learned:
             return self._follows.decide(board)
         if self._planner is None:
             self._planner = Planner(self._chooser, Tables(board.cluster), self._objective, joint=self._joint)
-        elif board.cluster is not self._planner.cluster and board.cluster != self._planner.cluster:
-            self._planner.use_tables(Tables(board.cluster))  # other users' share of a live cluster changes
+        elif board.cluster is not self._planner.tables.cluster and board.cluster != self._planner.tables.cluster:
+            self._planner.tables = Tables(board.cluster)  # other users' share of a live cluster changes
         return self._planner.decide(board)
 
     def check(self, cluster: Cluster) -> None:
@@ -80,11 +66,6 @@ class Learned:
         self._is_checked = True
         if self._check is not None:
             self._check(cluster)
-
-    @property
-    def promised(self) -> set[str]:
-        """Names of unfinished jobs whose deadline is promised."""
-        return set() if self._planner is None else set(self._planner.promises.kept)
 
     @property
     def refused(self) -> set[str]:

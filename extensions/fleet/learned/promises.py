@@ -13,6 +13,7 @@ from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.cluster import Cluster
 from shunter.extensions.fleet.job import Conditions, JobState
 from shunter.extensions.fleet.learned.objectives import watts
+from shunter.extensions.fleet.learned.view import deadline_of
 
 
 class Reservation(NamedTuple):
@@ -40,18 +41,15 @@ class Promises:
         """Remove reservations of completed jobs and broken ones, and try to promise the deadlines of new jobs."""
         states = {**board.running, **board.waiting}
         for name, one in list(self.kept.items()):
-            if name not in states or (
-                board.is_down(one.machine)
-                or board.speeds[one.machine] != 1.0
-                or self._has_lost_its_place(states[name], one, board)
-            ):
+            is_broken = board.is_down(one.machine) or board.speeds[one.machine] != 1.0
+            if name not in states or is_broken or self._has_lost_its_place(states[name], one, board):
                 del self.kept[name]
         new = [
             state
             for state in states.values()
             if state.job.deadline_seconds is not None and state.name not in self.kept and state.name not in self.refused
         ]
-        for state in sorted(new, key=lambda state: (_deadline(state), state.name)):
+        for state in sorted(new, key=lambda state: (deadline_of(state), state.name)):
             counts_memory = bool(state.job.server_memory_gib and board.free_memory)  # not covered by reservations
             found = None if counts_memory else self._reserve(state, board)
             if found is None:
@@ -70,12 +68,10 @@ class Promises:
     def settle(self, state: JobState, board: Board) -> None:
         """Replace a started job's reservation by one for the accelerators on which the job runs, if that fits."""
         placement = state.placement
-        if placement is None or state.conditions is None or state.end > _deadline(state):
+        if placement is None or state.conditions is None or state.end > deadline_of(state):
             return
         (machine, count), *others = placement
-        if others:
-            return
-        if board.caps[machine] or board.speeds[machine] != 1.0:
+        if others or board.caps[machine] or board.speeds[machine] != 1.0:
             return
         own = self.kept.pop(state.name)
         here = Reservation(machine, count, board.now, state.end)
@@ -85,9 +81,8 @@ class Promises:
         """Return True if an outage has stopped a job during its reservation, so that the job cannot end in time."""
         if one.begin_seconds >= board.now or state.placement is not None:
             return False
-        seconds = state.seconds_left(
-            Conditions(board.cluster.machines[one.machine].accelerator, (one.accelerators,), 0)
-        )
+        accelerator = board.cluster.machines[one.machine].accelerator
+        seconds = state.seconds_left(Conditions(accelerator, (one.accelerators,), 0))
         return board.now + seconds + state.job.move_seconds > one.end_seconds
 
     def _reserve(self, state: JobState, board: Board) -> Reservation | None:
@@ -103,7 +98,7 @@ class Promises:
                 continue
             alone = Conditions(there.accelerator, (asked,), 0)
             length = state.seconds_left(alone) + max(job.start_seconds, job.move_seconds)
-            latest = _deadline(state) - length
+            latest = deadline_of(state) - length
             if job.preemptible:
                 moments = [latest, *(hold.begin_seconds - length for hold, _ in holds)]
             else:
@@ -143,9 +138,7 @@ class Promises:
         for moment in (one.begin_seconds, *(hold.begin_seconds for hold, _ in overlapping)):
             if moment < one.begin_seconds:
                 continue
-            at = [
-                (hold, power) for hold, power in overlapping if hold.begin_seconds <= moment < hold.end_seconds
-            ]  # fmt: skip
+            at = [(hold, power) for hold, power in overlapping if hold.begin_seconds <= moment < hold.end_seconds]
             held = sum(hold.accelerators for hold, _ in at if hold.machine == one.machine)
             if held + one.accelerators > cluster.machines[one.machine].count:
                 return False
@@ -155,17 +148,13 @@ class Promises:
         return True
 
 
-def added_watts(cluster: Cluster, machine: int, count: int, share: float = 1.0) -> float:
+def added_watts(cluster: Cluster, machine: int, count: int) -> float:
     """Return the watts of busy accelerators above their idle power."""
     kind = cluster.type_of(cluster.machines[machine].accelerator)
-    return max(kind.busy_watts * share - kind.idle_watts, 0.0) * count
+    return max(kind.busy_watts - kind.idle_watts, 0.0) * count
 
 
 def is_over(board: Board) -> bool:
     """Return True if the power of all accelerators exceeds the cluster's limit."""
     limit = board.cluster.power_limit_watts
     return limit is not None and watts(board) > limit * (1 + 1e-9)
-
-
-def _deadline(state: JobState) -> float:
-    return state.job.arrival_seconds + (inf if state.job.deadline_seconds is None else state.job.deadline_seconds)

@@ -5,13 +5,13 @@ generalises to loads and clusters of another size.
 """
 
 from math import inf
+from typing import NamedTuple
 
 import numpy as np
 
 from shunter.extensions.fleet.board import Board
-from shunter.extensions.fleet.cluster import Cluster
-from shunter.extensions.fleet.job import Conditions, JobState, tightest
-from shunter.extensions.fleet.learned.pools import Pool, pools_of
+from shunter.extensions.fleet.cluster import Cluster, Placement
+from shunter.extensions.fleet.job import Conditions, JobState, Need, tightest
 
 MOST_WAITING, MOST_OLDEST, MOST_RUNNING = 40, 8, 48  # jobs that are considered in one decision
 PLACEMENT_FEATURES = 25
@@ -20,6 +20,51 @@ SERVER_FEATURES = 7
 JOINT_FEATURES = PLACEMENT_FEATURES + JOB_FEATURES + SERVER_FEATURES
 LARGE = 6.0  # absolute limit of the features
 UNUSABLE = np.errstate(divide="ignore", invalid="ignore")  # entries of unusable pools are infinite, and masked later
+
+
+def deadline_of(state: JobState) -> float:
+    """Return the time of a job's deadline; infinite without a deadline."""
+    return state.job.arrival_seconds + (inf if state.job.deadline_seconds is None else state.job.deadline_seconds)
+
+
+class Pool(NamedTuple):
+    """Pool of machines of one accelerator type.
+
+    Attributes:
+        pace: Relative speed of the slowest machine.
+        machines: Indices of the machines, the slowest first.
+        accelerators: Number of their accelerators, free or not.
+    """
+
+    accelerator: str
+    pace: float
+    machines: tuple[int, ...]
+    accelerators: int
+
+
+def pools_of(board: Board) -> list[Pool]:
+    """Return the pools of live machines: all machines of a type, and during slowdowns also its faster machines.
+
+    A pool contains all later pools of the same type.
+    """
+    found = []
+    for name, machines in board.cluster.machines_of.items():
+        there = sorted((i for i in machines if not board.is_down(i)), key=lambda i: (board.speeds[i], i))
+        for pace in sorted({board.speeds[i] for i in there}):
+            members = tuple(i for i in there if board.speeds[i] >= pace)
+            found.append(Pool(name, pace, members, sum(board.cluster.machines[i].count for i in members)))
+    return found
+
+
+def place(board: Board, pool: Pool, accelerators: int, need: Need) -> Placement | None:
+    """Return the tightest free placement in a pool, preferring slow machines to fast ones."""
+    is_whole = len(pool.machines) == len(board.cluster.machines_of[pool.accelerator])
+    if is_whole and all(board.speeds[i] == pool.pace for i in pool.machines):
+        return board.place(accelerators, pool.accelerator, need=need)
+    fitting = [(board.speeds[i], board.free[i], i) for i in pool.machines if board.room(i, need) >= accelerators]
+    if fitting:
+        return ((min(fitting)[2], accelerators),)
+    return board.fill(accelerators, pool.machines, is_sorted=True, need=need)
 
 
 class Tables:
@@ -62,7 +107,7 @@ class View:
         self._options = [
             {name: job.work.counts(job.asks(name)) for name in types} for job in (state.job for state in self.jobs)
         ]
-        self.held = np.array([self._held_pool(state) for state in self.jobs], dtype=int)
+        self.held = np.full(len(self.jobs), -1)
         self.left = np.array([float(pool.accelerators) for pool in self.pools])
         self._ends: list[list[tuple[float, int]]] = [[] for _ in self.pools]
         self._taken = np.zeros(len(self.jobs), dtype=bool)
@@ -72,8 +117,11 @@ class View:
         for row, state in enumerate(self.jobs):
             usable = state.job.types(tables.cluster)
             for column, pool in enumerate(self.pools):
-                if pool.accelerator in usable:
-                    count = self._nominal(row, column)
+                if self.stays(row, column):
+                    self.held[row] = column
+                if pool.accelerator in usable:  # the requested number, or the next smaller one that the pool has
+                    counts = (state.job.asks(pool.accelerator), *reversed(self.options(row, column)))
+                    count = next((count for count in counts if count <= pool.accelerators), 0)
                     if count:
                         self.counts[row, column] = count
                         self.seconds[row, column] = self.seconds_at(row, column, count)
@@ -86,14 +134,6 @@ class View:
     def options(self, row: int, column: int) -> tuple[int, ...]:
         """Return the allowed numbers of accelerators of a job on a pool's type."""
         return self._options[row][self.pools[column].accelerator]
-
-    def _nominal(self, row: int, column: int) -> int:
-        """Return a job's assumed number of accelerators in a pool: the requested number, the next smaller one, or 0."""
-        pool = self.pools[column]
-        asked = self.jobs[row].job.asks(pool.accelerator)
-        if asked <= pool.accelerators:
-            return asked
-        return max((count for count in self.options(row, column) if count <= pool.accelerators), default=0)
 
     def seconds_at(self, row: int, column: int, count: int) -> float:
         """Return the remaining time of a job on a number of accelerators of a pool, including its start or move."""
@@ -203,12 +243,6 @@ class View:
             found[:, column] = np.where(short, moments[np.minimum(index, len(ends))], 0.0)
         return found
 
-    def _held_pool(self, state: JobState) -> int:
-        if state.placement is None:
-            return -1
-        machines = {machine for machine, _ in state.placement}
-        return max((i for i, pool in enumerate(self.pools) if machines <= set(pool.machines)), default=-1)
-
     @UNUSABLE
     def _encode(self) -> None:
         """Compute the features that do not change during a decision."""
@@ -217,8 +251,7 @@ class View:
         sizes = np.array([pool.accelerators for pool in self.pools], dtype=float)
         best = seconds.min(axis=1)
         finite = best[np.isfinite(best)]
-        self.scale = float(finite.mean()) if len(finite) else 1.0
-        self.scale = max(self.scale, 1e-6)
+        self.scale = max(float(finite.mean()) if len(finite) else 1.0, 1e-6)
         service = np.where(np.isfinite(seconds), seconds, 0.0) * self.counts
         least = np.where(np.isfinite(seconds), seconds * self.counts, inf).min(axis=1)
         kinds = [self.tables.cluster.type_of(pool.accelerator) for pool in self.pools]
@@ -235,7 +268,7 @@ class View:
         advantage = slowdown - np.where(usable, slowdown, 0.0).sum(axis=0) / np.maximum(usable.sum(axis=0), 1)
         ages = np.array([board.now - state.job.arrival_seconds for state in self.jobs])
         moves = np.array([state.job.move_seconds if state.starts else 0.0 for state in self.jobs])
-        slack = np.array([_slack(state, board.now) for state in self.jobs])
+        slack = np.array([deadline_of(state) - board.now for state in self.jobs])
         order = np.argsort(np.argsort(least)) / max(jobs - 1, 1)
         columns = np.arange(pools)[None, :]
         per_job = [
@@ -275,22 +308,13 @@ def _considered_jobs(board: Board, fixed: set[str]) -> list[JobState]:
     if len(running) > MOST_RUNNING:
         running = sorted(running, key=lambda state: (-state.end, state.name))[:MOST_RUNNING]
     if len(waiting) > MOST_WAITING + MOST_OLDEST:
-        oldest = waiting[:MOST_OLDEST]
-        rest = sorted(
-            waiting[MOST_OLDEST:], key=lambda state: (_service_left(state, board.cluster), state.name)
-        )  # fmt: skip
-        waiting = oldest + rest[:MOST_WAITING]
+
+        def service_left(state: JobState) -> tuple[float, str]:
+            ideal = state.job.ideal(board.cluster)
+            return state.seconds_left(ideal) * state.job.asks(ideal.accelerator), state.name
+
+        waiting = waiting[:MOST_OLDEST] + sorted(waiting[MOST_OLDEST:], key=service_left)[:MOST_WAITING]
     return running + waiting
-
-
-def _service_left(state: JobState, cluster: Cluster) -> float:
-    ideal = state.job.ideal(cluster)
-    return state.seconds_left(ideal) * state.job.asks(ideal.accelerator)
-
-
-def _slack(state: JobState, now: float) -> float:
-    deadline = state.job.deadline_seconds
-    return inf if deadline is None else state.job.arrival_seconds + deadline - now
 
 
 def _log(values: np.ndarray) -> np.ndarray:

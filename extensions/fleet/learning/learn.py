@@ -1,29 +1,36 @@
 """Training of a scheduling policy on the user's jobs and cluster, and comparison with the other policies."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
 
 from shunter.engine.ensemble.selection import normalised, select
-from shunter.extensions.fleet.board import Board
+from shunter.extensions.fleet.board import Board, Policy
 from shunter.extensions.fleet.cluster import Cluster
 from shunter.extensions.fleet.job import Job
-from shunter.extensions.fleet.learned.choosers import Voters
 from shunter.extensions.fleet.learned.file import PolicyCard, shape_of
-from shunter.extensions.fleet.learned.networks import Weights, probabilities, scores
+from shunter.extensions.fleet.learned.networks import STRATEGIES, Voters, Weights, probabilities, scores
 from shunter.extensions.fleet.learned.objectives import FIGURES, Objective, check_objective
 from shunter.extensions.fleet.learned.planner import PLACEMENT
 from shunter.extensions.fleet.learned.view import Tables, View
-from shunter.extensions.fleet.learned.voting import STRATEGIES
 from shunter.extensions.fleet.learning.rollouts import Choice, Episode, exploit
-from shunter.extensions.fleet.learning.torch_networks import Networks, padded
-from shunter.extensions.fleet.learning.trainer import Plan, Progress, Source, Trainer
-from shunter.extensions.fleet.metrics import figures
+from shunter.extensions.fleet.learning.trainer import Networks, Plan, Progress, Source, Trainer, padded
 from shunter.extensions.fleet.policies import make_policy
-from shunter.extensions.fleet.policies.role import Policy
+from shunter.extensions.fleet.schedule import figures
 from shunter.extensions.fleet.simulator import simulate
+
+TEACHERS = ("fifo-skip", "srtf", "gavel-fifo-perf")
+RIVALS = (*TEACHERS, "las", "tiresias", "gavel-max-min-perf", "dally")
+ELASTIC_RIVALS = ("sia", "pollux")  # they also choose the numbers of accelerators
+MEMBERS = 4
+TRACE_JOBS = 15
+SPREAD = 0.3  # standard deviation of the log factor on the arrival gaps of a trace, and on each gap
+DEMONSTRATED, VALIDATED, COMPARED = 4, 8, 6  # numbers of traces
+COMPARED_JOBS = 40
+STATES = 200  # number of choices on which snapshots are compared
+LEARNED_SHARE = 0.7  # of the jobs, the earlier ones; the others are for the comparison
 
 Demonstration = tuple[str, np.ndarray, np.ndarray]
 """Agent, features of the candidates, and for each candidate whether the teacher chose it (in any order)."""
@@ -41,9 +48,7 @@ class Teacher:
         """Start, stop and move jobs; see `Policy.decide`."""
         fixed = {state.name for state in board.running.values() if not state.job.preemptible}
         view = View(board, self._tables, fixed)
-        is_busy = bool(fixed) or any(
-            state.name not in {one.name for one in view.jobs} for state in board.running.values()
-        )
+        is_busy = bool(fixed) or not board.running.keys() <= {one.name for one in view.jobs}
         again = self._policy.decide(board)
         given: dict[int, int] = {}
         for row, state in enumerate(view.jobs):
@@ -75,28 +80,6 @@ class Teacher:
             is_busy = True
 
 
-def demonstrate(
-    traces: Sequence[Sequence[Job]], cluster: Cluster, make: Callable[[], Policy], draw: np.random.Generator
-) -> list[Demonstration]:
-    """Return the demonstrations of a policy on some traces."""
-    found: list[Demonstration] = []
-    for jobs in traces:
-        teacher = Teacher(make(), cluster, draw)
-        simulate(jobs, cluster, teacher)
-        found += teacher.kept
-    return found
-
-
-TEACHERS = ("fifo-skip", "srtf", "gavel-fifo-perf")
-RIVALS = (*TEACHERS, "las", "tiresias", "gavel-max-min-perf", "dally")
-ELASTIC_RIVALS = ("sia", "pollux")  # they also choose the numbers of accelerators
-MEMBERS = 4
-TRACE_JOBS = 15
-DEMONSTRATED, VALIDATED, COMPARED = 4, 8, 6  # numbers of traces
-COMPARED_JOBS = 40
-STATES = 200  # number of choices on which snapshots are compared
-
-
 @dataclass
 class LearnedPolicy:
     """Trained policy.
@@ -105,8 +88,7 @@ class LearnedPolicy:
         card: Description of the policy.
         members: Snapshots of the ensemble.
         rivals: Mean objective by policy, including `learned`, on jobs outside the training set.
-        snapshots: Mean objective of each snapshot alone, on the traces on which the ensemble was selected.
-        strategies: Mean objective of the ensemble on the same traces, by voting strategy.
+        strategies: Mean objective of the ensemble on the traces of its selection, by voting strategy.
         teachers: Mean objective of the teachers on the same traces, by name.
         progress: Progress of the training.
     """
@@ -114,19 +96,17 @@ class LearnedPolicy:
     card: PolicyCard
     members: list[Weights]
     rivals: dict[str, float]
-    snapshots: list[float]
     strategies: dict[str, float]
     teachers: dict[str, float]
-    progress: Progress = field(default_factory=Progress)
+    progress: Progress
 
 
 @dataclass
 class Ensemble:
-    """Selected snapshots of one run, their voting strategy, and mean objectives on the traces of the selection."""
+    """Selected snapshots of one run, the best voting strategy, and the mean objective by strategy on the traces."""
 
     members: list[Weights]
     strategy: str
-    snapshots: list[float]
     strategies: dict[str, float]
 
 
@@ -193,7 +173,7 @@ def learn(
     card = card.model_copy(
         update={"ratio": rivals["learned"] / others[best], "best_other": best, "is_unseen": unseen != learned_from}
     )
-    return LearnedPolicy(card, found.members, rivals, found.snapshots, found.strategies, teachers, trainer.progress)
+    return LearnedPolicy(card, found.members, rivals, found.strategies, teachers, trainer.progress)
 
 
 def warm_up(trainer: Trainer, source: Source, cluster: Cluster, objective: Objective, seed: int) -> int:
@@ -201,28 +181,30 @@ def warm_up(trainer: Trainer, source: Source, cluster: Cluster, objective: Objec
     draw = np.random.default_rng(seed + 20_000)
     traces = [source.draw(draw) for _ in range(DEMONSTRATED)]
     best = min(TEACHERS, key=lambda name: mean_figure(name, traces, cluster, objective))
-    shown = demonstrate(traces, cluster, lambda: make_policy(best), draw)
+    shown: list[Demonstration] = []
+    for jobs in traces:
+        teacher = Teacher(make_policy(best), cluster, draw)
+        simulate(jobs, cluster, teacher)
+        shown += teacher.kept
     trainer.imitate(shown)
     return len(shown)
 
 
 def choose_ensemble(
-    trainer: Trainer, traces: Sequence[Sequence[Job]], cluster: Cluster, objective: Objective, size: int = MEMBERS
+    trainer: Trainer, traces: Sequence[Sequence[Job]], cluster: Cluster, objective: Objective
 ) -> Ensemble:
     """Select snapshots with small errors that differ from each other, and the best voting strategy on the traces."""
     snapshots = trainer.snapshots
     choices = [choice for episode in trainer.kept for choice in episode.choices]
     choices = choices[:: max(len(choices) // STATES, 1)]
     errors = bellman_errors(snapshots, trainer.networks, trainer.kept)
-    chosen = select(*normalised(errors, differences(snapshots, choices)), size)
+    chosen = select(*normalised(errors, differences(snapshots, choices)), MEMBERS)
     members = [snapshots[i] for i in chosen]
-
-    def cost(voters: Voters) -> float:
-        return float(np.mean([exploit(jobs, cluster, objective, voters) for jobs in traces]))
-
-    strategies = {name: cost(Voters(members, name)) for name in STRATEGIES}
-    alone = [cost(Voters([snapshot], "majority")) for snapshot in snapshots]
-    return Ensemble(members, min(strategies, key=lambda name: strategies[name]), alone, strategies)
+    strategies = {
+        name: float(np.mean([exploit(jobs, cluster, objective, Voters(members, name)) for jobs in traces]))
+        for name in STRATEGIES
+    }
+    return Ensemble(members, min(strategies, key=lambda name: strategies[name]), strategies)
 
 
 def compare(
@@ -252,9 +234,8 @@ def differences(snapshots: Sequence[Weights], choices: Sequence[Choice]) -> np.n
     count = len(snapshots)
     found = np.zeros((count, count))
     for choice in choices:
-        shares = [
-            np.maximum(probabilities(scores(one, choice.agent, choice.candidates)), 1e-12) for one in snapshots
-        ]  # fmt: skip
+        found_scores = (scores(one, choice.agent, choice.candidates) for one in snapshots)
+        shares = [np.maximum(probabilities(values), 1e-12) for values in found_scores]
         for i, j in combinations(range(count), 2):
             logarithm = np.log(shares[i] / shares[j])
             found[i, j] += float((shares[i] - shares[j]) @ logarithm) / 2
@@ -281,21 +262,17 @@ def bellman_errors(snapshots: Sequence[Weights], networks: Networks, episodes: S
     return errors
 
 
-LEARNED_SHARE = 0.7  # of the jobs, the earlier ones; the others are for the comparison
-
-
 class Traces:
     """Sampler of short traces: consecutive jobs with randomly scaled arrival gaps and lengths.
 
     Args:
         jobs: The user's jobs.
-        spread: Standard deviation of the log factor on the gaps of a trace, and on each gap.
+        length: Number of jobs of a trace.
     """
 
-    def __init__(self, jobs: Sequence[Job], length: int, spread: float = 0.3) -> None:
+    def __init__(self, jobs: Sequence[Job], length: int) -> None:
         self._jobs = sorted(jobs, key=lambda job: job.arrival_seconds)
         self._length = min(length, len(self._jobs))
-        self._spread = spread
 
     def draw(self, draw: np.random.Generator) -> list[Job]:
         """Sample one trace."""
@@ -303,8 +280,8 @@ class Traces:
         stretch = self._jobs[begin : begin + self._length]
         gaps = np.diff([job.arrival_seconds for job in stretch], prepend=stretch[0].arrival_seconds)
         order = draw.permutation(len(stretch))
-        pace = np.exp(draw.normal(0, self._spread))
-        moments = np.cumsum(gaps * pace * np.exp(draw.normal(0, self._spread, len(gaps))))
+        pace = np.exp(draw.normal(0, SPREAD))
+        moments = np.cumsum(gaps * pace * np.exp(draw.normal(0, SPREAD, len(gaps))))
         return [
             replace(stretch[which], name=f"{i} {stretch[which].name}", arrival_seconds=float(moment))
             for i, (which, moment) in enumerate(zip(order, moments, strict=True))
@@ -314,7 +291,7 @@ class Traces:
 def split(jobs: Sequence[Job]) -> tuple[list[Job], list[Job]]:
     """Split the jobs into earlier ones for learning and later ones for the comparison; few jobs are used for both."""
     ordered = sorted(jobs, key=lambda job: job.arrival_seconds)
-    cut = round(len(ordered) * LEARNED_SHARE)
     if len(ordered) < 20:
         return ordered, ordered
+    cut = round(len(ordered) * LEARNED_SHARE)
     return ordered[:cut], ordered[cut:]

@@ -8,8 +8,7 @@ import numpy as np
 from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.cluster import Cluster
 from shunter.extensions.fleet.job import Job
-from shunter.extensions.fleet.learned.choosers import Chooser
-from shunter.extensions.fleet.learned.networks import Weights, probabilities, scores
+from shunter.extensions.fleet.learned.networks import Chooser, Weights, probabilities, scores
 from shunter.extensions.fleet.learned.objectives import Objective, rate
 from shunter.extensions.fleet.learned.policy import Learned
 from shunter.extensions.fleet.simulator import simulate
@@ -42,7 +41,6 @@ class Episode:
         choices: All choices, in order.
         moments: Times of the decisions, and the end.
         costs: Accumulated objective at each of these times.
-        steps: Number of choices, the unit in which learning is measured.
     """
 
     choices: list[Choice] = field(default_factory=list)
@@ -53,11 +51,6 @@ class Episode:
     def cost(self) -> float:
         """Final value of the objective."""
         return self.costs[-1]
-
-    @property
-    def steps(self) -> int:
-        """Number of choices made in the episode."""
-        return len(self.choices)
 
     def to_go(self, moments: np.ndarray) -> np.ndarray:
         """Return by how much the objective still grows from each time in `moments` until the end of the episode."""
@@ -125,16 +118,7 @@ def explore(
     *,
     joint: bool = False,
 ) -> Episode:
-    """Simulate a trace with randomly sampled choices.
-
-    Args:
-        jobs: Jobs of the trace.
-        cluster: Cluster of the simulation.
-        objective: Objective to minimise.
-        weights: Networks that give the probabilities; None to sample uniformly.
-        draw: Random generator.
-        joint: If True, a single agent chooses everything.
-    """
+    """Simulate a trace with choices sampled from the probabilities of the networks; uniformly without networks."""
     explorer = Explorer(weights, draw)
     watched = ObjectiveRecorder(Learned(explorer, objective, joint=joint), objective, explorer)
     return watched.finish(simulate(jobs, cluster, watched).end_seconds)

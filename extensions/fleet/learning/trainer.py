@@ -15,20 +15,19 @@ from typing import Protocol
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from shunter.extensions.fleet.cluster import Cluster
 from shunter.extensions.fleet.job import Job
-from shunter.extensions.fleet.learned.networks import Weights
+from shunter.extensions.fleet.learned.networks import CRITIC, Weights, draw_weights
 from shunter.extensions.fleet.learned.objectives import Objective
 from shunter.extensions.fleet.learned.planner import AGENTS, SINGLE_AGENT
 from shunter.extensions.fleet.learning.rollouts import Choice, Episode, explore
-from shunter.extensions.fleet.learning.torch_networks import Networks, padded
 
 CLIP = 0.2
-EPOCHS = 3
+EPOCHS, IMITATION_EPOCHS = 3, 12
 MINIBATCH = 512
 MOST_GRADIENT = 0.5
-EXPLORATION, LEARNING = "exploration", "learning"
 
 
 @contextmanager
@@ -40,6 +39,63 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+class Networks:
+    """Trainable actors and critic in torch: the formula of `learned/networks.py` for a batch of choices.
+
+    Args:
+        agents: Number of features by agent.
+        hidden: Width of the layers.
+        seed: Seed of the initial weights.
+    """
+
+    def __init__(self, agents: dict[str, int], hidden: int, seed: int) -> None:
+        first = next(iter(agents))
+        self.agents = tuple(agents)
+        drawn = draw_weights({**agents, CRITIC: agents[first]}, hidden, seed)
+        self.tensors = {name: torch.tensor(value, requires_grad=True) for name, value in drawn.items()}
+
+    def load(self, weights: Weights) -> None:
+        """Load the weights of policy networks; agents without weights in the file keep their current ones."""
+        with torch.no_grad():
+            for name, tensor in self.tensors.items():
+                if name in weights and weights[name].shape == tuple(tensor.shape):
+                    tensor.copy_(torch.from_numpy(weights[name]))
+
+    def snapshot(self) -> Weights:
+        """Return a copy of the weights in numpy, for decisions."""
+        return {name: tensor.detach().numpy().copy() for name, tensor in self.tensors.items()}
+
+    def log_probabilities(self, agent: str, candidates: Tensor, mask: Tensor) -> Tensor:
+        """Return the log probability of each candidate of each choice, (choices, candidates).
+
+        The features, (choices, candidates, features), are padded; the mask, (choices, candidates), is False there.
+        """
+        return torch.log_softmax(self._scores(agent, candidates, mask).masked_fill(~mask, -1e9), dim=1)
+
+    def values(self, candidates: Tensor, mask: Tensor) -> Tensor:
+        """Return the critic's prediction of the remaining increase of the objective, (choices,)."""
+        return (self._scores(CRITIC, candidates, mask) * mask).sum(dim=1) / mask.sum(dim=1)
+
+    def _scores(self, agent: str, candidates: Tensor, mask: Tensor) -> Tensor:
+        first = torch.tanh(candidates @ self.tensors[f"{agent}.w1"] + self.tensors[f"{agent}.b1"])
+        split = first.shape[2]
+        mean = (first * mask[:, :, None]).sum(dim=1) / mask.sum(dim=1, keepdim=True)
+        second = self.tensors[f"{agent}.w2"]
+        shared = mean @ second[split:] + self.tensors[f"{agent}.b2"]
+        return torch.tanh(first @ second[:split] + shared[:, None, :]) @ self.tensors[f"{agent}.v"]
+
+
+def padded(candidates: Sequence[np.ndarray]) -> tuple[Tensor, Tensor]:
+    """Return the candidates of several choices as one padded tensor, with a mask of the candidates."""
+    most = max(len(one) for one in candidates)
+    found = np.zeros((len(candidates), most, candidates[0].shape[1]), dtype=np.float32)
+    mask = np.zeros((len(candidates), most), dtype=bool)
+    for i, one in enumerate(candidates):
+        found[i, : len(one)] = one
+        mask[i, : len(one)] = True
+    return torch.from_numpy(found), torch.from_numpy(mask)
 
 
 class Source(Protocol):
@@ -80,13 +136,11 @@ class Progress:
     """Progress of a training run.
 
     Attributes:
-        phases: Phase of each round.
         costs: Mean cost per job of each round's rollouts.
         steps: Number of choices of the agents until the end of each round; a decision may need several.
         decisions: Number of calls of the policy until the end of each round.
     """
 
-    phases: list[str] = field(default_factory=list)
     costs: list[float] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     decisions: list[int] = field(default_factory=list)
@@ -124,11 +178,7 @@ class Trainer:
 
     @one_thread()
     def run(self, on_round: Callable[[int, Progress], None] | None = None) -> list[Weights]:
-        """Train through all rounds; return the snapshot of the weights at the end of each cycle.
-
-        Args:
-            on_round: Called after each round; may read `networks`.
-        """
+        """Train through all rounds, each followed by `on_round`; return the weights at the end of each cycle."""
         plan = self._plan
         length = ceil(plan.rounds / plan.cycles)
         for number in range(1, plan.rounds + 1):
@@ -142,12 +192,11 @@ class Trainer:
     def round(self, number: int) -> None:
         """Run one round: rollouts and an update."""
         plan = self._plan
-        exploring = number <= plan.exploring_rounds
-        weights = None if exploring else self.networks.snapshot()
+        weights = None if number <= plan.exploring_rounds else self.networks.snapshot()
         choices: list[Choice] = []
         advantages: list[np.ndarray] = []
         targets: list[np.ndarray] = []
-        costs, steps, decisions = [], 0, 0
+        costs, decisions = [], 0
         for _ in range(plan.traces):
             jobs = self._source.draw(self._draw)
             episodes = [
@@ -162,25 +211,22 @@ class Trainer:
                 advantages.append(np.mean([other.to_go(moments) for other in rivals], axis=0) / scale - own)
                 targets.append(own)
                 choices += episode.choices
-                steps += episode.steps
                 decisions += len(episode.moments) - 1
             costs += [episode.cost / len(jobs) for episode in episodes]
             self.kept = [*self.kept, episodes[0]][-24:]
-        before = self.progress.steps[-1] if self.progress.steps else 0
-        self.progress.steps.append(before + steps)
-        self.progress.decisions.append((self.progress.decisions or [0])[-1] + decisions)
+        for total, added in ((self.progress.steps, len(choices)), (self.progress.decisions, decisions)):
+            total.append((total or [0])[-1] + added)
         self.progress.costs.append(float(np.mean(costs)))
-        self.progress.phases.append(EXPLORATION if exploring else LEARNING)
         rate = cyclic_rate(number, plan.rounds, plan.cycles, plan.learning_rate)
         for group in self._optimiser.param_groups:
             group["lr"] = rate
         self._update(choices, np.concatenate(advantages), np.concatenate(targets), number)
 
     @one_thread()
-    def imitate(self, choices: Sequence[tuple[str, np.ndarray, np.ndarray]], epochs: int = 12) -> None:
+    def imitate(self, choices: Sequence[tuple[str, np.ndarray, np.ndarray]]) -> None:
         """Train the agents to imitate the choices of another policy (see `Demonstration`)."""
         optimiser = torch.optim.Adam(self.networks.tensors.values(), lr=3e-3)
-        for _ in range(epochs):
+        for _ in range(IMITATION_EPOCHS):
             for agent in self.networks.agents:
                 own = [choice for choice in choices if choice[0] == agent]
                 for batch in self._batches(len(own)):

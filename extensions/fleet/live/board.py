@@ -19,17 +19,13 @@ class LiveBoard(Board):
         accelerators: int,
         accelerator: str,
         worst_level: int = NETWORK,
-        best_level: int = MACHINE,
         *,
         need: Need = ANYWHERE,
         without: frozenset[int] = frozenset(),
     ) -> Placement | None:
         """Return the tightest free placement for a number of accelerators, which fragments the fewest free machines."""
-        if need.part is not None:
-            return super().place(accelerators, accelerator, worst_level, best_level, need=need, without=without)
-        if best_level > MACHINE:
-            return None
-        return super().place(accelerators, accelerator, MACHINE, need=need, without=without)
+        level = MACHINE if need.part is None else worst_level
+        return super().place(accelerators, accelerator, level, need=need, without=without)
 
     def fill(
         self, accelerators: int, machines: Iterable[int], *, is_sorted: bool = False, need: Need = ANYWHERE
@@ -54,14 +50,9 @@ class LiveBoard(Board):
 
 
 def largest(machines: Iterable[Machine], job: Job, types: Iterable[str]) -> dict[str, int]:
-    """Return the most accelerators of each type that a job can use.
+    """Return the most accelerators of each type that a job can use on the machines.
 
     A job of one process uses one machine, a job of several processes all machines.
-
-    Args:
-        machines: Machines to place the job on.
-        job: Job, each of whose processes runs on one machine.
-        types: Accelerator types that can run the job.
     """
     found = dict.fromkeys(types, 0)
     for machine in machines:
@@ -104,8 +95,8 @@ class MachineRegistry:
             del self._doubted[name]
         return bool(over)
 
-    def record_others(self, machine: str, ours: int, our_memory_gib: float = 0.0) -> bool:
-        """Record how much of a machine other users occupy, given our own usage; return True if that has changed.
+    def record_others(self, machine: str, ours: int, our_memory_gib: float) -> bool:
+        """Record how much of a machine other users occupy; return True if that has changed.
 
         Args:
             machine: Name of the machine.
@@ -122,10 +113,6 @@ class MachineRegistry:
         """Return the names of all machines on the same server as a machine, including the machine itself."""
         box = self._seen[machine].box
         return [name for name, one in self._seen.items() if one.box == box]
-
-    def index(self, name: str) -> int:
-        """Return the index of a machine."""
-        return list(self._seen).index(name)
 
     def type_of(self, name: str) -> str:
         """Return the accelerator type of a machine."""
@@ -166,13 +153,7 @@ class MachineRegistry:
         return Cluster(machines=tuple(machines), accelerators=self._accelerators)
 
     def board(self, waiting: Iterable[JobState], running: Iterable[JobState], now: float) -> Board:
-        """Return the schedule board for one decision of the policy.
-
-        Args:
-            waiting: Waiting jobs, the longest waiting first.
-            running: Running jobs, with their placements.
-            now: The time in seconds.
-        """
+        """Return the schedule board for one decision of the policy; the longest waiting jobs come first."""
         board = LiveBoard(self.cluster)
         board.now = now
         for i, name in enumerate(self._seen):
@@ -186,8 +167,9 @@ class MachineRegistry:
         board.touched.clear()
         waiting = list(waiting)
         board.has_priorities = len({state.job.priority for state in (*waiting, *board.running.values())}) > 1
-        for name in self._doubted:
-            board.withhold(self.index(name))
+        for i, name in enumerate(self._seen):
+            if name in self._doubted:
+                board.withhold(i)
         for state in waiting:
             board.waiting[state.name] = state
         return board

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from math import ceil, inf
 
 from shunter.errors import InfeasibleError, RequestError
-from shunter.extensions.fleet.board import Board
+from shunter.extensions.fleet.board import Board, Policy
 from shunter.extensions.fleet.cluster import AcceleratorType, Cluster, Placement
-from shunter.extensions.fleet.job import Job, JobState
+from shunter.extensions.fleet.job import Job
 from shunter.extensions.fleet.learned.policy import Learned
 from shunter.extensions.fleet.live.board import MachineRegistry, largest
-from shunter.extensions.fleet.live.record import JobRecord, Status, TrainedJob, measured_schedule
+from shunter.extensions.fleet.live.record import JobRecord, Status
 from shunter.extensions.fleet.live.role import (
     Event,
     Failed,
@@ -24,8 +24,7 @@ from shunter.extensions.fleet.live.role import (
     names_of,
 )
 from shunter.extensions.fleet.live.training import LiveJob, live_job
-from shunter.extensions.fleet.policies.role import Policy
-from shunter.extensions.fleet.schedule import Schedule
+from shunter.extensions.fleet.schedule import Outcome, Schedule, Span
 
 LOOK_SECONDS = 1.0  # longest interval between two checks of machines and progress
 SAVE_SECONDS = 5.0  # longest time until changes of run times are saved
@@ -106,8 +105,11 @@ class Driver:
             happened = True
             while not all(one.status.is_over for one in self.jobs.values()):
                 happened = self._look() or happened
-                happened = self._arrive() or happened
-                if self._is_due(happened):
+                for one in self.jobs.values():
+                    if one.status is Status.COMING and one.state.job.arrival_seconds <= self.now:
+                        one.status, happened = Status.WAITING, True
+                is_due = self.now >= self._ask_at or (happened and self._policy.round_seconds is None)
+                if is_due and any(one.is_on_board for one in self.jobs.values()):
                     self._decide()
                 if happened or self.now - self._saved_at >= SAVE_SECONDS:
                     self._keep()
@@ -123,19 +125,32 @@ class Driver:
             self._keep()
 
     def schedule(self) -> Schedule:
-        """Return the measured schedule of the jobs that were trained."""
+        """Return the measured schedule of the jobs that were trained, in the format of the simulator."""
         cluster = self.cluster
-        ended = [
-            TrainedJob(
-                record=one.record(),
-                accelerators=one.state.job.accelerators,
-                arrival_seconds=one.state.job.arrival_seconds,
-                isolated_seconds=one.isolated_seconds(cluster),
+        index = {machine.name: i for i, machine in enumerate(cluster.machines)}
+        outcomes, spans = [], []
+        for one in self.jobs.values():
+            state, stretches = one.state, one.record().stretches
+            if one.status not in (Status.TRAINED, Status.FINISHED) or not stretches:
+                continue
+            for stretch in stretches:
+                held = tuple((index[name], count) for name, count in stretch.places)
+                spans.append(Span(one.name, held, stretch.begin_seconds, stretch.end_seconds, cluster.level(held)))
+            outcomes.append(
+                Outcome(
+                    job=one.name,
+                    accelerators=state.job.accelerators,
+                    arrival_seconds=state.job.arrival_seconds,
+                    first_start_seconds=stretches[0].begin_seconds,
+                    end_seconds=stretches[-1].end_seconds,
+                    run_seconds=sum(stretch.seconds for stretch in stretches),
+                    ideal_seconds=state.ideal_seconds,
+                    isolated_seconds=one.isolated_seconds(cluster),
+                    preemptions=state.preemptions,
+                    migrations=state.migrations,
+                )
             )
-            for one in self.jobs.values()
-            if one.status in (Status.TRAINED, Status.FINISHED)
-        ]
-        return measured_schedule(self._policy.name, cluster, ended)
+        return Schedule(self._policy.name, cluster, tuple(outcomes), tuple(spans), 0)
 
     @property
     def cluster(self) -> Cluster:
@@ -149,7 +164,11 @@ class Driver:
         came, went = self._ground.update(machines)
         for name in sorted(went):
             self._around.say(f"Machine {name} was lost: its jobs continue on other machines.")
-        moving = [one for one in self.jobs.values() if one.status is Status.STOPPING or self._is_sent(one)]
+        moving = [
+            one
+            for one in self.jobs.values()
+            if one.status is Status.STOPPING or (one.status is Status.RUNNING and one.granted_at is None)
+        ]
         busy = {beside for one in moving for name, _ in one.places for beside in self._ground.beside(name)}
         changed = self._ground.trust_again(self.now)
         for machine in machines:
@@ -170,10 +189,6 @@ class Driver:
     def _note_moved(self, one: LiveJob) -> None:
         """Ignore the reported usage of a job's machines for a while, because Ray reports changes with a delay."""
         self._moved_at |= {beside: self.now for name, _ in one.places for beside in self._ground.beside(name)}
-
-    @staticmethod
-    def _is_sent(one: LiveJob) -> bool:
-        return one.status is Status.RUNNING and one.granted_at is None
 
     def _check_fit(self) -> None:
         """Raise if a job fits on no machine."""
@@ -208,25 +223,17 @@ class Driver:
                 f"machines of the cluster have room for {most}: request fewer, or add a machine"
             )
 
-    def _arrive(self) -> bool:
-        arrived = [
-            one
-            for one in self.jobs.values()
-            if one.status is Status.COMING and one.state.job.arrival_seconds <= self.now
-        ]
-        for one in arrived:
-            one.status = Status.WAITING
-        return bool(arrived)
-
-    def _is_due(self, happened: bool) -> bool:
-        if not any(one.is_on_board for one in self.jobs.values()):
-            return False
-        return self.now >= self._ask_at or (happened and self._policy.round_seconds is None)
-
     def _decide(self) -> None:
         """Let the policy decide, and carry out its changes of the board."""
         self._observe()
-        board = self._ground.board(self._waiting(), self._placed(), self.now)
+        states = [one.state for one in self.jobs.values() if one.is_on_board]
+        placed = [state for state in states if state.placement is not None]
+        cluster = self._ground.cluster
+        waiting = [  # those that some machine could run, the longest waiting first
+            state for state in states if state.placement is None and self._ground.has_room(state.job, cluster)
+        ]
+        waiting.sort(key=lambda state: state.waiting_since)
+        board = self._ground.board(waiting, placed, self.now)
         again, rounds = self._policy.decide(board), self._policy.round_seconds
         if rounds is not None:
             self._ask_at = (ceil(self.now / rounds) or 1) * rounds
@@ -237,16 +244,6 @@ class Driver:
         for state, before in stopped_first:
             if state.placement != before:
                 self._carry_out(self.jobs[state.name], before, state.placement, board)
-
-    def _waiting(self) -> list[JobState]:
-        """Return the waiting jobs that some machine could run, the longest waiting first."""
-        waiting = [one.state for one in self.jobs.values() if one.is_on_board and one.state.placement is None]
-        cluster = self._ground.cluster
-        fitting = [one for one in waiting if self._ground.has_room(one.job, cluster)]
-        return sorted(fitting, key=lambda state: state.waiting_since)
-
-    def _placed(self) -> list[JobState]:
-        return [one.state for one in self.jobs.values() if one.is_on_board and one.state.placement is not None]
 
     def _carry_out(self, one: LiveJob, before: Placement | None, after: Placement | None, board: Board) -> None:
         if one.status is Status.RUNNING:
@@ -272,9 +269,10 @@ class Driver:
         one.places, one.following, one.status = self._ground.places(placement), None, Status.RUNNING
         self._note_moved(one)
         stopping = [other for other in self.jobs.values() if other.status is Status.STOPPING]
-        held = any(other.is_at(name) for other in stopping for name, _ in one.places)
+        held = {name for other in stopping for name, _ in other.places}
         assert one.state.conditions is not None
-        one.costs.send(self.now, one.state.conditions.accelerator, is_free=not held)
+        is_free = held.isdisjoint(name for name, _ in one.places)
+        one.costs.send(self.now, one.state.conditions.accelerator, is_free=is_free)
         self._trainings.start(one.name, one.places)
 
     def _take(self, event: Event) -> bool:
@@ -297,13 +295,17 @@ class Driver:
         one.cease(self.now, is_lost=isinstance(event, Lost))
         if isinstance(event, Trained):
             self._end(one, Status.TRAINED)
-            self._around.say(f"{one.name} is trained after {self._run_seconds(one):,.0f} s of training.")
+            seconds = sum(stretch.seconds for stretch in one.stretches)
+            self._around.say(f"{one.name} is trained after {seconds:,.0f} s of training.")
         elif isinstance(event, Failed):
             self._end(one, Status.FAILED)
             one.because = event.because
             self._around.say(f"{one.name} failed and is not retried: {event.because}")
         elif isinstance(event, Stopped):
-            self._resume_or_wait(one)
+            one.fall_back()
+            one.status = Status.WAITING
+            if one.following is not None:  # it restarts at its new placement
+                self._send(one)
             return False
         else:
             self._lose(one, event)
@@ -312,13 +314,6 @@ class Driver:
     def _end(self, one: LiveJob, status: Status) -> None:
         one.status, one.following = status, None
         one.leave_place(self.now)
-
-    def _resume_or_wait(self, one: LiveJob) -> None:
-        """Let a stopped job wait, or restart it at its new placement."""
-        one.fall_back()
-        one.status = Status.WAITING
-        if one.following is not None:
-            self._send(one)
 
     def _lose(self, one: LiveJob, event: Lost) -> None:
         for name, _ in one.places:
@@ -396,7 +391,3 @@ class Driver:
     def _keep(self) -> None:
         self._saved_at = self.now
         self._around.keep(tuple(one.record() for one in self.jobs.values()))
-
-    @staticmethod
-    def _run_seconds(one: LiveJob) -> float:
-        return sum(stretch.end_seconds - stretch.begin_seconds for stretch in one.stretches)

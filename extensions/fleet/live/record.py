@@ -4,9 +4,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from shunter.extensions.fleet.cluster import Cluster
 from shunter.extensions.fleet.live.role import Places
-from shunter.extensions.fleet.schedule import Outcome, Schedule, Span
 from shunter.frozen import Frozen
 
 
@@ -41,6 +39,11 @@ class HoldingPeriod(Frozen):
     begin_seconds: float
     end_seconds: float
     others: Places = ()
+
+    @property
+    def seconds(self) -> float:
+        """Length of the period."""
+        return self.end_seconds - self.begin_seconds
 
     @property
     def places(self) -> Places:
@@ -110,46 +113,3 @@ class FleetRecord(Frozen):
     begun_at: float
     run_id: str
     jobs: tuple[JobRecord, ...] = ()
-
-
-class TrainedJob(Frozen):
-    """Measurements of a trained job, from which its outcome is computed."""
-
-    record: JobRecord
-    accelerators: int
-    arrival_seconds: float
-    isolated_seconds: float
-
-
-def measured_schedule(policy: str, cluster: Cluster, ended: list[TrainedJob]) -> Schedule:
-    """Return the measured schedule in the format of the simulator, without failed jobs.
-
-    Args:
-        policy: Name of the policy.
-        cluster: All machines that were up at some time.
-        ended: Data of the trained jobs.
-    """
-    index = {machine.name: i for i, machine in enumerate(cluster.machines)}
-    outcomes, spans = [], []
-    for one in ended:
-        stretches = one.record.stretches
-        if not stretches:
-            continue
-        for stretch in stretches:
-            held = tuple((index[name], count) for name, count in stretch.places)
-            spans.append(Span(one.record.name, held, stretch.begin_seconds, stretch.end_seconds, cluster.level(held)))
-        outcomes.append(
-            Outcome(
-                job=one.record.name,
-                accelerators=one.accelerators,
-                arrival_seconds=one.arrival_seconds,
-                first_start_seconds=stretches[0].begin_seconds,
-                end_seconds=stretches[-1].end_seconds,
-                run_seconds=sum(stretch.end_seconds - stretch.begin_seconds for stretch in stretches),
-                ideal_seconds=one.record.ideal_seconds,
-                isolated_seconds=one.isolated_seconds,
-                preemptions=one.record.preemptions,
-                migrations=one.record.migrations,
-            )
-        )
-    return Schedule(policy, cluster, tuple(outcomes), tuple(spans), 0)

@@ -20,22 +20,19 @@ class Pace:
 
     Attributes:
         measured: Seconds of the whole job by accelerator type, for types on which it has run.
+        since: Time and completed share at the begin of a measurement; None after a start.
     """
 
     predicted: Work
     measured: dict[str, float] = field(default_factory=dict)
-    _since: tuple[float, float] | None = None
-
-    def begin(self) -> None:
-        """Begin a new measurement after a start."""
-        self._since = None
+    since: tuple[float, float] | None = None
 
     def observe(self, accelerator: str, now: float, share: float) -> bool:
         """Record the completed share of the job; return True if this changes its measured speed."""
-        if self._since is None:
-            self._since = now, share
+        if self.since is None:
+            self.since = now, share
             return False
-        seconds, gained = now - self._since[0], share - self._since[1]
+        seconds, gained = now - self.since[0], share - self.since[1]
         if seconds < LEAST_SECONDS or gained < LEAST_SHARE:
             return False
         self.measured[accelerator] = seconds / gained
@@ -52,12 +49,7 @@ class Pace:
 
 
 def corrected(work: Iterations, measured: Mapping[str, float]) -> Iterations:
-    """Return the work at the measured speed; types without a measurement are scaled by the mean correction.
-
-    Args:
-        work: Predicted work; without communication if the job runs on one machine.
-        measured: Seconds of the whole job by accelerator type.
-    """
+    """Return the work at the measured seconds of the whole job; types without a measurement get the mean correction."""
     iteration_seconds = {
         name if name in work.compute_seconds else "": seconds / work.count
         for name, seconds in measured.items()
@@ -168,10 +160,6 @@ class LiveJob:
         """Return the machines on which the job was started, as text for the user."""
         return names_of(self.places)
 
-    def is_at(self, machine: str) -> bool:
-        """Return True if the job was started on this machine."""
-        return any(name == machine for name, _ in self.places)
-
     @property
     def is_on_board(self) -> bool:
         """Return True if the policy may still place the job."""
@@ -203,7 +191,7 @@ class LiveJob:
         if state.first_start is None:
             state.first_start = now
         state.starts += 1
-        self.pace.begin()
+        self.pace.since = None  # a new measurement begins
 
     def cease(self, now: float, *, is_lost: bool = False) -> None:
         """Record that the job has released its accelerators."""
@@ -227,23 +215,19 @@ class LiveJob:
         state.updated_at = now
         if progress is not None and progress.total:
             self.costs.step(now, is_first=not self.stretches)
-            self._advance(now, progress)
+            before = state.done
+            self.share, self.saved_share = progress.share, max(progress.saved_share, self.saved_share)
+            if state.conditions is not None and self.status is Status.RUNNING:
+                state.overhead_left = 0.0
+                if self.pace.observe(state.conditions.accelerator, now, self.share):
+                    state.job = replace(state.job, work=self.pace.work)
+            state.done, state.saved = self.pace.done(self.share), self.pace.done(self.saved_share)
+            if state.ideal is not None:
+                work = state.job.work
+                gained = work.seconds_left(before, state.ideal) - work.seconds_left(state.done, state.ideal)
+                state.ideal_seconds += max(gained, 0.0)
         if state.conditions is not None:
             self._predict_end(now)
-
-    def _advance(self, now: float, progress: Progress) -> None:
-        state, before = self.state, self.state.done
-        self.share, self.saved_share = progress.share, max(progress.saved_share, self.saved_share)
-        if state.conditions is not None and self.status is Status.RUNNING:
-            state.overhead_left = 0.0
-            if self.pace.observe(state.conditions.accelerator, now, self.share):
-                state.job = replace(state.job, work=self.pace.work)
-        state.done, state.saved = self.pace.done(self.share), self.pace.done(self.saved_share)
-        if state.ideal is not None:
-            gained = state.job.work.seconds_left(before, state.ideal) - state.job.work.seconds_left(
-                state.done, state.ideal
-            )
-            state.ideal_seconds += max(gained, 0.0)
 
     def _predict_end(self, now: float) -> None:
         assert self.state.conditions is not None
@@ -271,14 +255,13 @@ class LiveJob:
     def _open_stretch(self, now: float) -> list[HoldingPeriod]:
         if self.granted_at is None:
             return []
-        end = max(now, self.granted_at)
         (machine, _), *others = self.places
         return [
             HoldingPeriod(
                 machine=machine,
                 accelerators=sum(count for _, count in self.places),
                 begin_seconds=self.granted_at,
-                end_seconds=end,
+                end_seconds=max(now, self.granted_at),
                 others=tuple(others),
             )
         ]
@@ -296,14 +279,13 @@ class LiveJob:
         return job.start_seconds + min((job.work.seconds_left(0.0, one) for one in fitting), default=0.0)
 
 
-def live_job(job: Job, kept: JobRecord | None = None) -> LiveJob:
+def live_job(job: Job, kept: JobRecord | None) -> LiveJob:
     """Return a new job, or the job as an earlier driver saved it."""
-    pace = Pace(job.work)
-    one = LiveJob(JobState(job, waiting_since=job.arrival_seconds), pace)
+    pace, state = Pace(job.work), JobState(job, waiting_since=job.arrival_seconds)
+    one = LiveJob(state, pace)
     if kept is None:
         return one
     pace.measured.update(kept.pace)
-    state = one.state
     state.job = replace(job, work=pace.work)
     one.status, one.share, one.saved_share = kept.status, kept.share, kept.share
     one.stretches, one.losses, one.because = list(kept.stretches), kept.losses, kept.because
@@ -312,9 +294,7 @@ def live_job(job: Job, kept: JobRecord | None = None) -> LiveJob:
     state.done = state.saved = pace.done(kept.share)
     state.waiting_since, state.ideal_seconds = kept.waiting_since, kept.ideal_seconds
     state.preemptions, state.migrations, state.starts = kept.preemptions, kept.migrations, len(kept.stretches)
-    state.run_seconds = sum(stretch.end_seconds - stretch.begin_seconds for stretch in kept.stretches)
-    state.service_seconds = sum(
-        (stretch.end_seconds - stretch.begin_seconds) * stretch.accelerators for stretch in kept.stretches
-    )
+    state.run_seconds = sum(stretch.seconds for stretch in kept.stretches)
+    state.service_seconds = sum(stretch.seconds * stretch.accelerators for stretch in kept.stretches)
     state.first_start = kept.stretches[0].begin_seconds if kept.stretches else None
     return one

@@ -1,19 +1,24 @@
-"""Scheduling policies by name; a new policy needs a file and a line here."""
+"""Scheduling policies by name; a new policy needs a class and a line here."""
 
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from shunter.errors import RequestError
-from shunter.extensions.fleet.policies import dally
-from shunter.extensions.fleet.policies.fifo import Fifo, FifoSkip, LeastAttained, ShortestRemaining
-from shunter.extensions.fleet.policies.gandiva import Gandiva
+from shunter.extensions.fleet.board import Policy
+from shunter.extensions.fleet.policies.dally import NEVER_WAIT, WAIT_FOR_EVER, AutoTuner, Delayed, FixedTimers
+from shunter.extensions.fleet.policies.dally_moves import Mover
+from shunter.extensions.fleet.policies.elastic import Pollux, Sia
 from shunter.extensions.fleet.policies.gavel import Gavel, GavelFifo, max_min, max_min_heterogeneous, min_makespan
-from shunter.extensions.fleet.policies.moving import Moving
-from shunter.extensions.fleet.policies.pollux import Pollux
-from shunter.extensions.fleet.policies.role import Policy
-from shunter.extensions.fleet.policies.sia import Sia
-from shunter.extensions.fleet.policies.tiresias import Tiresias
+from shunter.extensions.fleet.policies.queues import (
+    Fifo,
+    FifoSkip,
+    Gandiva,
+    LeastAttained,
+    Moving,
+    ShortestRemaining,
+    Tiresias,
+)
 from shunter.validation import unknown
 
 if TYPE_CHECKING:
@@ -33,13 +38,12 @@ POLICIES: dict[str, Callable[[], Policy]] = {
     "min-makespan": partial(Gavel, "min-makespan", min_makespan),
     "sia": Sia,
     "pollux": Pollux,
-    "dally": dally.whole,
-    "dally-auto": dally.auto,
-    "dally-manual": dally.manual,
-    "dally-nowait": dally.nowait,
-    "dally-consolidated": dally.consolidated,
+    "dally": lambda: Delayed("dally", AutoTuner(), Mover(), reserves=True),
+    "dally-auto": lambda: Delayed("dally-auto", AutoTuner()),
+    "dally-manual": lambda: Delayed("dally-manual", FixedTimers()),
+    "dally-nowait": lambda: Delayed("dally-nowait", FixedTimers(NEVER_WAIT)),
+    "dally-consolidated": lambda: Delayed("dally-consolidated", FixedTimers(WAIT_FOR_EVER)),
 }
-
 
 ALL, LEARNED = "all", "learned"
 

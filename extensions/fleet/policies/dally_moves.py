@@ -23,11 +23,7 @@ class Mover:
 
     def improve(self, board: Board) -> bool:
         """Make all worthwhile moves; return True if any job was moved."""
-        hurt = [
-            state
-            for state in board.running.values()
-            if len(state.placement or ()) > 1 and state.job.preemptible and is_spread(state, board)
-        ]
+        hurt = [state for state in board.running.values() if state.job.preemptible and is_spread(state, board)]
         for state in hurt:
             state.advance_to(board.now)
         moved = False

@@ -8,39 +8,33 @@ import numpy as np
 
 from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.job import JobState
-from shunter.extensions.fleet.policies.role import alone
+from shunter.extensions.fleet.policies.role import alone, run_picked
 
 Shares = np.ndarray
 """Fraction of time that each job (row) should spend on each accelerator type (column)."""
 
-ShareRule = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray], Shares]
-"""Function from rates, remaining work, demands, weights and capacities to shares.
+ShareRule = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray], Shares]
+"""Function from rates, demands, weights and capacities to shares.
 
-Rates are progress per second of each job on each type (0: it cannot run there). Remaining work is in the same units.
-Demands are the accelerators that each job (row) needs on each type (column).
+Rates are the share of its remaining work that each job does per second on each type (0: it cannot run there). Demands
+are the accelerators that each job (row) needs on each type (column).
 """
 
 
-def max_min(
-    rates: np.ndarray, left: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray
-) -> Shares:
+def max_min(rates: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray) -> Shares:
     """Return max-min fair shares that ignore types: all jobs get equal time, on any accelerator."""
     return _largest_least((rates > 0) * demand / weight[:, None], demand, capacity, rates)
 
 
-def max_min_heterogeneous(
-    rates: np.ndarray, left: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray
-) -> Shares:
+def max_min_heterogeneous(rates: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray) -> Shares:
     """Return max-min fair shares of progress; each job's unit is its progress on an equal part of the cluster."""
     equal = rates @ (capacity / capacity.sum())
     return _largest_least(rates / equal[:, None] * demand / weight[:, None], demand, capacity, rates)
 
 
-def min_makespan(
-    rates: np.ndarray, left: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray
-) -> Shares:
+def min_makespan(rates: np.ndarray, demand: np.ndarray, weight: np.ndarray, capacity: np.ndarray) -> Shares:
     """Return the shares of time with which the last job ends earliest."""
-    return _largest_least(rates / np.maximum(left, 1e-9)[:, None], demand, capacity, rates)
+    return _largest_least(rates, demand, capacity, rates)
 
 
 def _largest_least(gains: np.ndarray, demand: np.ndarray, capacity: np.ndarray, rates: np.ndarray) -> Shares:
@@ -111,18 +105,14 @@ class Gavel:
     def decide(self, board: Board) -> float | None:
         """Start, stop and move jobs."""
         states = {state.name: state for state in (*board.running.values(), *board.waiting.values())}
-        self._count_received(board)
-        self._renew(states, board)
-        chosen = self._choose(states, board)
-        _move(chosen, board)
-
-    def _count_received(self, board: Board) -> None:
-        """Update the time that each job has had on each type since the shares were computed."""
-        for state in board.running.values():
+        for state in board.running.values():  # the time that each job has had since the shares were computed
             if state.conditions is not None and state.name in self._received:
                 since = max(state.started_at, self._last_round)
                 self._received[state.name][state.conditions.accelerator] += board.now - since
         self._last_round = board.now
+        self._renew(states, board)
+        chosen = self._choose(states, board)
+        run_picked({name: (on, states[name].job.asks(on)) for name, on in chosen.items()}, board)
 
     def _renew(self, states: dict[str, JobState], board: Board) -> None:
         """Recompute the shares if jobs have arrived or ended and the last computation is old enough."""
@@ -133,10 +123,14 @@ class Gavel:
                 self._received[name] = dict.fromkeys(board.cluster.types, ROUND_SECONDS / 2)
             return
         jobs, types = list(states.values()), board.cluster.types
-        rates, left = progress_rates(jobs, board)
+        rates = np.zeros((len(jobs), len(types)))
+        for row, state in enumerate(jobs):
+            usable = state.job.types(board.cluster)
+            for column, name in enumerate(types):
+                if name in usable and board.cluster.count_of[name] >= state.job.asks(name):
+                    rates[row, column] = 1.0 / max(alone(state, board, name), 1e-6)
         shares = self._rule(
             rates,
-            left,
             np.array([[float(state.job.asks(name)) for name in types] for state in jobs]),
             np.array([state.job.weight for state in jobs]),
             np.array([float(board.cluster.count_of[name]) for name in types]),
@@ -192,41 +186,13 @@ class GavelFifo:
             key=lambda state: (state.job.arrival_seconds, state.name),
         )
         states.sort(key=lambda state: state.placement is None or state.job.preemptible)
-        left, chosen = board.live_counts(), {}
+        left, picks = board.live_counts(), {}
         for state in states:
             held = board.current_type(state)
             types = state.job.types(board.cluster) if held is None or state.job.preemptible else (held,)
             fitting = [name for name in types if left[name] >= state.job.asks(name)]
             if not fitting:
                 break
-            chosen[state.name] = fitting[0]
+            picks[state.name] = fitting[0], state.job.asks(fitting[0])
             left[fitting[0]] -= state.job.asks(fitting[0])
-        _move(chosen, board)
-
-
-def progress_rates(jobs: list[JobState], board: Board) -> tuple[np.ndarray, np.ndarray]:
-    """Return the share of remaining work that each job does per second, `[jobs, types]`, and 1 for each job.
-
-    The second array is the remaining work in the same unit, as a `ShareRule` requires.
-    """
-    rates = np.zeros((len(jobs), len(board.cluster.types)))
-    left = np.ones(len(jobs))
-    for row, state in enumerate(jobs):
-        usable = state.job.types(board.cluster)
-        for column, name in enumerate(board.cluster.types):
-            if name in usable and board.cluster.count_of[name] >= state.job.asks(name):
-                rates[row, column] = 1.0 / max(alone(state, board, name), 1e-6)
-    return rates, left
-
-
-def _move(chosen: dict[str, str], board: Board) -> None:
-    """Run the chosen jobs on their types and stop all others; jobs on the right type do not move."""
-    for state in list(board.running.values()):
-        if chosen.get(state.name) != board.current_type(state):
-            board.stop(state)
-    waiting = [state for state in board.waiting.values() if state.name in chosen]
-    for state in sorted(waiting, key=lambda state: -state.job.asks(chosen[state.name])):
-        on = chosen[state.name]
-        placement = board.place(state.job.asks(on), on, need=state.job.need(on))
-        if placement is not None:
-            board.start(state, placement)
+        run_picked(picks, board)

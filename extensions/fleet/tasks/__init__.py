@@ -1,7 +1,7 @@
 """Step `simulate` of a fleet: simulate a policy on the jobs, and log the schedule in its own run."""
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from prefect import task
@@ -9,24 +9,15 @@ from prefect.cache_policies import NO_CACHE
 
 from shunter.extensions.fleet.duration_model import DurationModel, PredictedTime
 from shunter.extensions.fleet.files import read_fleet
-from shunter.extensions.fleet.metrics import HOUR, figures
 from shunter.extensions.fleet.page import fleet_page, markdown_table
 from shunter.extensions.fleet.policies import make_policy
 from shunter.extensions.fleet.requests import FleetRequest
-from shunter.extensions.fleet.schedule import Schedule
+from shunter.extensions.fleet.schedule import HOUR, Schedule, figures
 from shunter.extensions.fleet.simulator import simulate
-from shunter.extensions.fleet.tasks.jobs import prepare_jobs, training_of_own
+from shunter.extensions.fleet.tasks.jobs import training_of_own
 from shunter.tasks.results import show_result
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import Run, child_run
-
-__all__ = [
-    "Fleet",
-    "log_schedule",
-    "prepare_jobs",
-    "publish_fleet",
-    "simulate_policy",
-]
 
 PAGE = "fleet.html"
 
@@ -65,14 +56,8 @@ def simulate_policy(
 
 def log_schedule(run: Run, schedule: Schedule, source: str) -> None:
     """Log the metrics of a schedule in a run, with their source: simulated or measured."""
-    count = schedule.cluster.count
-    run.log_params(
-        {
-            "schedule.policy": schedule.policy,
-            "schedule.jobs": len(schedule.outcomes),
-            "schedule.accelerators": count,
-        }
-    )
+    sizes = {"schedule.jobs": len(schedule.outcomes), "schedule.accelerators": schedule.cluster.count}
+    run.log_params({"schedule.policy": schedule.policy, **sizes})
     run.log_metrics(figures(schedule))
     run.set_tags({"schedule.source": source})
 
@@ -99,22 +84,12 @@ def publish_fleet(
         path = Path(folder) / PAGE
         path.write_text(page, encoding="utf-8")
         log_files(run_id, [path])
-    show_result(
-        "fleet",
-        _result(title, schedules, values, source),
-        markdown_table(schedules, values),
-        run_id=run_id,
-        files={"Page with the schedules": PAGE},
-    )
+    result = f"{title}: no job has completed."
+    if schedules:
+        pairs = zip(values, schedules, strict=True)
+        hours, policy = min((one["jct.mean_seconds"] / HOUR, schedule.policy) for one, schedule in pairs)
+        of = f" of {len(schedules)} policies" if len(schedules) > 1 else ""
+        result = f"{title}: under {policy}{of} a job takes {hours:.3g} h from arrival to end on average ({source})."
+    files = {"Page with the schedules": PAGE}
+    show_result("fleet", result, markdown_table(schedules, values), run_id=run_id, files=files)
     return page
-
-
-def _result(title: str, schedules: Sequence[Schedule], values: Sequence[Mapping[str, float]], source: str) -> str:
-    """Return a sentence that names the policy with the shortest mean job completion time."""
-    if not schedules:
-        return f"{title}: no job has completed."
-    hours, policy = min(
-        (one["jct.mean_seconds"] / HOUR, schedule.policy) for one, schedule in zip(values, schedules, strict=True)
-    )
-    of = f" of {len(schedules)} policies" if len(schedules) > 1 else ""
-    return f"{title}: under {policy}{of} a job takes {hours:.3g} h from arrival to end on average ({source})."

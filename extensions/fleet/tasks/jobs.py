@@ -3,15 +3,20 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from shunter.engine.config import Execution, Schedule
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.job import ClickJob
+from shunter.engine.job import ClickJob, TrainingJob
+from shunter.engine.overrides import check_overrides, read_overrides
 from shunter.extensions.fleet.duration_model import DurationModel, is_processor
 from shunter.extensions.fleet.files import OwnJob
 from shunter.extensions.fleet.job import Job
 from shunter.extensions.fleet.live.asked import check_training
-from shunter.extensions.fleet.own_training import training_of
 from shunter.ingestion.request import ingest_request
+from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
+from shunter.search.space.learning import USUAL_BATCH_SIZE, default_hyperparameters, weights_of_tasks
+
+PATIENCE = 2  # epochs without improvement on validation, as for members of an ensemble
 
 
 @dataclass(frozen=True)
@@ -40,11 +45,6 @@ class FleetJob:
         """Job for a policy, rigid: on other numbers of accelerators its results would differ by rounding."""
         return self.own.model_copy(update={"speedups": {}}).job()
 
-    @property
-    def batch_size(self) -> int:
-        """Samples per step, the same at any placement."""
-        return self.training.execution.batch_size
-
 
 def prepare_jobs(
     asked: Sequence[tuple[OwnJob, TrainRequest]], say: Callable[[str], None] = lambda sentence: None
@@ -61,6 +61,31 @@ def prepare_jobs(
             say(f"{report.rows:,} rows of {dataset.name} ingested for {own.name}.")
         found.append(FleetJob(own, request, dataset, training_of(request, dataset)))
     return found
+
+
+def training_of(request: TrainRequest, dataset: Dataset) -> ClickJob:
+    """Return one training run with the settings that a request fixes, and default settings of its family.
+
+    Raises:
+        RequestError: No model with these settings can be built for the features.
+    """
+    overrides = read_overrides(request.model, request.architecture.settings)
+    check_overrides(request.model, overrides, dataset.features)
+    weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
+    usual = replace(default_hyperparameters(request.model), task_weights=weights)
+    sizes = request.placement.sizes
+    return TrainingJob(
+        dataset,
+        model_spec(request.model, **overrides.architecture),
+        replace(usual, **overrides.learning),
+        Execution(batch_size=sizes[0] if sizes else USUAL_BATCH_SIZE),
+        Schedule(
+            max_epochs=request.longest_epochs,
+            patience=overrides.patience or PATIENCE,
+            seed=request.seed,
+            select_by=request.training.select_by.value,
+        ),
+    )
 
 
 def training_of_own(own: OwnJob) -> ClickJob:

@@ -3,53 +3,26 @@
 import hashlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import median
 
-from pydantic import Field
 from pydantic_core import to_json
 
 from shunter.extensions.distributed.executors.ray.cluster import open_cluster
 from shunter.extensions.fleet.duration_model import DurationModel, PredictedTime
 from shunter.extensions.fleet.files import OwnJob, of_catalogue
 from shunter.extensions.fleet.live.driver import Driver, DriverContext
-from shunter.extensions.fleet.live.record import FleetRecord, JobRecord, Status
-from shunter.extensions.fleet.own_training import key_of
-from shunter.extensions.fleet.past import NAME, PastJob, log_past_job
+from shunter.extensions.fleet.live.record import FleetRecord, Status
+from shunter.extensions.fleet.past import NAME, PastJob, key_of, log_past_job
 from shunter.extensions.fleet.policies import make_policy
 from shunter.extensions.fleet.requests import FleetRunRequest
-from shunter.extensions.fleet.schedule import Schedule
 from shunter.extensions.fleet.tasks.jobs import FleetJob, with_times
 from shunter.extensions.fleet.tasks.trainings import RayTrainings
-from shunter.frozen import Frozen
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
 from shunter.tasks.run_state import StateFolder
 from shunter.tracking.history import read_children
 
 RECORD = "fleet"
-
-
-class JobEnd(Frozen):
-    """Result of a job: the metrics of its model, or why it failed."""
-
-    name: str
-    figures: dict[str, float] = Field(default_factory=dict)
-    because: str = ""
-
-
-@dataclass(frozen=True)
-class FleetEnd:
-    """Result of a live fleet.
-
-    Attributes:
-        schedule: Measured schedule, without the jobs that failed.
-        times: Predicted time of each job, with its source.
-    """
-
-    schedule: Schedule
-    jobs: list[JobEnd]
-    times: Sequence[PredictedTime] = ()
 
 
 def fleet_state(asked: Sequence[tuple[OwnJob, TrainRequest]], *, fresh: bool) -> StateFolder:
@@ -70,7 +43,8 @@ def open_record(state: StateFolder, start_run: Callable[[str | None], str]) -> F
     if kept is None:
         record = FleetRecord(begun_at=time.time(), run_id=start_run(None))
     else:
-        jobs = tuple(_again(job) for job in kept.jobs)
+        again = {"status": Status.COMING, "because": "", "losses": 0}  # from the last checkpoint
+        jobs = tuple(job.model_copy(update=again) if job.status is Status.FAILED else job for job in kept.jobs)
         record = kept.model_copy(update={"run_id": start_run(kept.run_id), "jobs": jobs})
     state.remember(RECORD, record)
     return record
@@ -82,7 +56,7 @@ def run_jobs(
     state: StateFolder,
     record: FleetRecord,
     say: Callable[[str], None],
-) -> FleetEnd:
+) -> tuple[Driver, Sequence[PredictedTime]]:
     """Run the jobs on the cluster until all have ended.
 
     Args:
@@ -91,6 +65,9 @@ def run_jobs(
         state: State folder of the fleet, locked.
         record: Record of an earlier driver, or a new one.
         say: Called with progress messages.
+
+    Returns:
+        The driver, with the results of the jobs, and the predicted time of each job.
 
     Raises:
         ShunterError: See `shunter.extensions.fleet.live.driver.Driver.run`.
@@ -119,17 +96,11 @@ def run_jobs(
             accelerators={name: kind for name in types if (kind := of_catalogue(name)) is not None},
         )
         with trainings:
-            driver = Driver(
-                [job.job for job in predicted],
-                make_policy(request.policy),
-                trainings,
-                context,
-                record.jobs,
-            )
+            jobs_of_policy = [job.job for job in predicted]
+            driver = Driver(jobs_of_policy, make_policy(request.policy), trainings, context, record.jobs)
             driver.run()
     log_measurements(record.run_id, by_name, driver)
-    ends = [JobEnd(name=name, figures=one.figures, because=one.because) for name, one in driver.jobs.items()]
-    return FleetEnd(driver.schedule(), ends, predict_times.times)
+    return driver, predict_times.times
 
 
 def log_measurements(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) -> None:
@@ -155,10 +126,3 @@ def log_measurements(run_id: str, jobs: Mapping[str, FleetJob], driver: Driver) 
                 server_memory_gib=one.state.job.server_memory_gib or None,
             )
             log_past_job(run_id, name, past)
-
-
-def _again(job: JobRecord) -> JobRecord:
-    """Return the record of a failed job, reset for a retry from its last checkpoint."""
-    if job.status is not Status.FAILED:
-        return job
-    return job.model_copy(update={"status": Status.COMING, "because": "", "losses": 0})

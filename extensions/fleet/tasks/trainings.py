@@ -269,7 +269,11 @@ class RayTrainings:
     def _keep_watching(self) -> None:
         while not self._ended.wait(WATCH_SECONDS):
             try:
-                self._machines = self._look()
+                nodes = [one for one in alive_nodes() if not self._resource or one["Resources"].get(self._resource)]
+                ids = {node["NodeID"] for node in nodes}
+                if ids - {node.node_id for node in self.nodes.values()}:
+                    self.nodes.update({node.name: node for node in cluster_nodes(self._address, self._resource)})
+                self._machines = machines_of([node for node in self.nodes.values() if node.node_id in ids])
             except HardwareError as error:
                 self._machines = error
             except Exception as error:  # any exception of Ray when its head is lost
@@ -277,13 +281,6 @@ class RayTrainings:
                     f"The Ray cluster at {self._address} no longer answers ({first_line(error)}): start it "
                     "again and give the same command: the jobs resume from their last checkpoints."
                 )
-
-    def _look(self) -> list[LiveMachine]:
-        ids = {node["NodeID"] for node in alive_nodes() if not self._resource or node["Resources"].get(self._resource)}
-        if ids - {node.node_id for node in self._cluster.nodes.values()}:
-            found = cluster_nodes(self._address, self._resource)
-            self._cluster.nodes.update({node.name: node for node in found})
-        return machines_of([node for node in self._cluster.nodes.values() if node.node_id in ids])
 
 
 class _FixedSlots:
@@ -379,7 +376,7 @@ def slots_on(places: Sequence[Spot], job: FleetJob) -> list[WorkerSlot]:
     asked, slots = sum(spot.accelerators for spot in places), []
     for spot in places:
         part = asked // job.own.processes
-        placement = placement_on(spot.node, part, job.batch_size, on_gpu=spot.on_gpu)
+        placement = placement_on(spot.node, part, job.training.execution.batch_size, on_gpu=spot.on_gpu)
         together = placement.model_copy(update={"processes": job.own.processes})
         memory = int(job.own.server_memory_gib * GIB)
         slots += [WorkerSlot(spot.node, together, spot.accelerators // part, memory)] * (spot.accelerators // part)
@@ -387,14 +384,7 @@ def slots_on(places: Sequence[Spot], job: FleetJob) -> list[WorkerSlot]:
 
 
 def placement_on(node: ClusterNode, accelerators: int, batch_size: int, *, on_gpu: bool) -> Placement:
-    """Return a placement on a node: CPU cores with one thread each, or one GPU with its share of the cores.
-
-    Args:
-        node: Node of the Ray cluster.
-        accelerators: Number of CPU cores; without effect on a GPU.
-        batch_size: Samples of a step.
-        on_gpu: Whether the placement is on a GPU.
-    """
+    """Return a placement on a node: one GPU with its share of the cores, or as many CPU cores as `accelerators`."""
     threads = cores_of_gpu(node) if on_gpu else accelerators
     device = "cuda:0" if on_gpu else CPU  # Ray makes each training run's own GPU the first
     return Placement(accelerator=f"{device}@{node.name}", threads=threads, precision="fp32", batch_size=batch_size)

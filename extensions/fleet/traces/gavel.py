@@ -22,90 +22,58 @@ Throughputs = dict[str, dict[tuple[str, int], float]]
 
 
 def read_trace(path: Path) -> list[Job]:
-    """Read a tab-separated trace of Shockwave or of Gavel, which differ in their number of fields.
+    """Read a tab-separated trace without a header, of Shockwave or of Gavel, which differ in their number of fields.
+
+    A job of Shockwave (NSDI 2023) states its duration at the batch size that it begins with; the batch size stays
+    constant, although most of these jobs change it. A job of Gavel states its steps; the throughput table is in the
+    folder of the trace or one folder up.
 
     Raises:
-        DataError: A line is invalid, or a trace of Gavel lacks its table.
+        DataError: A line is invalid, a model is not in the table, or there is no table.
         RequestError: The table is outside the folders that a request may read.
     """
     with open_text(path) as file:
-        is_shockwave = len(file.readline().split("\t")) == len(SHOCKWAVE_FIELDS)
-    return read_shockwave(path) if is_shockwave else read_gavel(path)
-
-
-def read_shockwave(path: Path) -> list[Job]:
-    """Read a trace of Shockwave (NSDI 2023): each job states its duration, at the batch size that it begins with.
-
-    The batch size of a job stays constant, although most jobs of these traces change their batch size.
-
-    Raises:
-        DataError: A line is invalid.
-    """
-    jobs = []
-    with open_text(path) as file:
         lines = file.read().splitlines()
+    is_shockwave = bool(lines) and len(lines[0].split("\t")) == len(SHOCKWAVE_FIELDS)
+    names = SHOCKWAVE_FIELDS if is_shockwave else FIELDS
+    together, apart = ({}, {}) if is_shockwave else _table_of(path)
+    jobs = []
     for line, text in enumerate(lines, start=1):
         values = text.split("\t")
-        if len(values) != len(SHOCKWAVE_FIELDS):
-            raise DataError(
-                f"line {line} of {path}: {len(values)} fields, but should have {len(SHOCKWAVE_FIELDS)} between tabs"
-            )
-        fields = dict(zip(SHOCKWAVE_FIELDS, values, strict=True))
+        if not is_shockwave and len(values) == len(FIELDS) - 1:  # older traces have no directory column
+            values.insert(FIELDS.index("directory"), "")
+        if len(values) != len(names):
+            raise DataError(f"line {line} of {path}: {len(values)} fields, but should have {len(names)} between tabs")
+        fields = dict(zip(names, values, strict=True))
+        model, scale = fields["job_type"], read(path, line, "scale_factor", fields["scale_factor"], count)
+        if is_shockwave:
+            work = Iterations(read(path, line, "duration", fields["duration"], positive), {"": 1.0})
+        else:
+            steps = read(path, line, "steps", fields["steps"], positive)
+            work = gavel_work(read(path, line, "job_type", model, name), scale, steps, together, apart)
+        if work is None:
+            raise DataError(f"line {line} of {path}: job_type is {model!r}, for which {TABLE} has no throughput")
         jobs.append(
             Job(
                 name=f"job-{line}",
                 arrival_seconds=read(path, line, "arrival", fields["arrival"], seconds),
-                accelerators=read(path, line, "scale_factor", fields["scale_factor"], count),
-                work=Iterations(read(path, line, "duration", fields["duration"], positive), {"": 1.0}),
+                accelerators=scale,
+                work=work,
                 weight=read(path, line, "weight", fields["weight"], positive),
             )
         )
     return jobs
 
 
-def read_gavel(path: Path) -> list[Job]:
-    """Read a trace of Gavel: tab-separated, no header; the throughput table is in its folder or one folder up.
-
-    Raises:
-        DataError: A line is invalid, a model is not in the table, or there is no table.
-        RequestError: The table is outside the folders that a request may read.
-    """
+def _table_of(path: Path) -> tuple[Throughputs, Throughputs]:
+    """Return the throughputs for a trace of Gavel, see `read_throughputs`."""
     table = next((folder / TABLE for folder in (path.parent, path.parent.parent) if (folder / TABLE).exists()), None)
     if table is None:
         raise DataError(
             f"The trace {path} needs the file {TABLE} with the speeds of its jobs, in the same folder or one folder up"
         )
     check_text(str(table))
-    together, apart = read_throughputs(table)
-    jobs = []
-    with open_text(path) as file:
-        lines = file.read().splitlines()
-    for line, text in enumerate(lines, start=1):
-        fields = text.split("\t")
-        if len(fields) not in (len(FIELDS), len(FIELDS) - 1):  # older traces have no directory column
-            raise DataError(f"line {line} of {path}: {len(fields)} fields, but should have {len(FIELDS)} between tabs")
-        steps, scale, weight, _, arrival = fields[-5:]
-        work = gavel_work(
-            read(path, line, "job_type", fields[0], name),
-            read(path, line, "scale_factor", scale, count),
-            read(path, line, "steps", steps, positive),
-            together,
-            apart,
-        )
-        if work is None:
-            raise DataError(
-                f"line {line} of {path}: job_type is {fields[0]!r}, for which {table.name} has no throughput"
-            )
-        jobs.append(
-            Job(
-                name=f"job-{line}",
-                arrival_seconds=read(path, line, "arrival", arrival, seconds),
-                accelerators=int(scale),
-                work=work,
-                weight=read(path, line, "weight", weight, positive),
-            )
-        )
-    return jobs
+    return read_throughputs(table)
 
 
 def gavel_work(model: str, scale: int, steps: float, together: Throughputs, apart: Throughputs) -> Iterations | None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -29,27 +28,6 @@ LARGEST_LOCAL_BATCH = {"yolov3": 8}  # per accelerator; by default the largest m
 NEVER_SPREAD = ("ncf",)  # slower on two accelerators than on one
 MOST_MACHINES = 16  # largest number of machines in the measurements
 COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)  # numbers of accelerators that an elastic job may get
-
-
-@dataclass(frozen=True)
-class BatchChoice:
-    """Division of a batch: each accelerator processes `local` samples `accumulations` + 1 times per step."""
-
-    local: int
-    accumulations: int
-
-    def total(self, accelerators: int) -> int:
-        """Return the number of samples per step on all accelerators."""
-        return accelerators * self.local * (self.accumulations + 1)
-
-
-class SpeedKey(NamedTuple):
-    """Conditions that determine the speed of a training run, besides its application."""
-
-    batch: int | None
-    counts: tuple[int, ...]
-    speed: float
-    whole_seconds: bool
 
 
 class Application:
@@ -83,7 +61,7 @@ class Application:
         self.smallest_batch, self.largest_batch = self.batches[0], self.batches[-1]
         self._steps: dict[tuple[tuple[int, ...], int], tuple[float, float]] = {}
         self._gains: dict[tuple[int, int], float] = {}
-        self.rates_by_epoch: dict[SpeedKey, tuple[list[float], list[float]]] = {}
+        self.rates_by_epoch: dict[tuple[object, ...], tuple[list[float], list[float]]] = {}
 
     @cached_property
     def largest_local(self) -> int:
@@ -96,38 +74,36 @@ class Application:
         """Smallest number of samples per accelerator in the measurements."""
         return int(min(batch for rows in self._placements.values() for batch, *_ in rows))
 
-    def divide(self, batch: int, accelerators: int) -> BatchChoice:
-        """Divide a batch among accelerators, with gradient accumulation if one accelerator cannot hold its part."""
+    def goodput(self, epoch: int, counts: tuple[int, ...], batch: int) -> float:
+        """Return the progress per second in an epoch, for these numbers of accelerators on each machine.
+
+        Each accelerator processes `local` samples `accumulations` + 1 times per step: gradients are accumulated if one
+        accelerator cannot hold its part of the batch.
+        """
+        accelerators = sum(counts)
         part = ceil(batch / accelerators - 1e-8)
         accumulations = ceil(part / self.largest_local - 1e-8) - 1
         if accelerators == 1 and batch > self.smallest_batch:
             accumulations = max(1, accumulations)
-        local = ceil(part / (accumulations + 1) - 1e-8)
-        return BatchChoice(min(local, self.largest_batch // (accelerators * (accumulations + 1))), accumulations)
-
-    def goodput(self, epoch: int, counts: tuple[int, ...], choice: BatchChoice) -> float:
-        """Return the progress per second in an epoch, for these numbers of accelerators on each machine."""
-        step, sync = self.step_seconds(counts, choice.local)
-        seconds = step + (step - sync) * choice.accumulations
-        return self._gain(choice.total(sum(counts)), epoch) / seconds
+        passes = accelerators * (accumulations + 1)
+        local = min(ceil(part / (accumulations + 1) - 1e-8), self.largest_batch // passes)
+        step, sync = self.step_seconds(counts, local)
+        return self._gain(passes * local, epoch) / (step + (step - sync) * accumulations)
 
     def step_seconds(self, counts: tuple[int, ...], local: int) -> tuple[float, float]:
         """Return the seconds of a step and of its communication, interpolated between the measurements."""
         rotated = min(counts[i:] + counts[:i] for i in range(len(counts)))
         if (rotated, local) not in self._steps:
-            self._steps[rotated, local] = self._interpolate(rotated, local)
+            measured = self._placements.get("".join(map(str, rotated)))
+            if measured is None:
+                step, sync = self._surface([min(len(rotated), MOST_MACHINES), sum(rotated), local])[0]
+            else:
+                from scipy.interpolate import interp1d
+
+                rows = np.array(measured)
+                step, sync = interp1d(rows[:, 0], rows[:, 1:], axis=0)(local)
+            self._steps[rotated, local] = float(step), float(sync)
         return self._steps[rotated, local]
-
-    def _interpolate(self, counts: tuple[int, ...], local: int) -> tuple[float, float]:
-        measured = self._placements.get("".join(map(str, counts)))
-        if measured is None:
-            step, sync = self._surface([min(len(counts), MOST_MACHINES), sum(counts), local])[0]
-        else:
-            from scipy.interpolate import interp1d
-
-            rows = np.array(measured)
-            step, sync = interp1d(rows[:, 0], rows[:, 1:], axis=0)(local)
-        return float(step), float(sync)
 
     def _gain(self, batch: int, epoch: int) -> float:
         """Return the progress of one step with this batch, in steps of the smallest batch."""
@@ -226,7 +202,7 @@ class ElasticWork:
     def _pace(self, conditions: Conditions) -> tuple[list[float], list[float]]:
         """Return the progress per second by epoch, and the seconds from the start of each epoch to the end."""
         counts, speed, application = conditions.counts, conditions.speed, self.application
-        asked = SpeedKey(self.batch, counts, speed, self.whole_seconds)
+        asked = (self.batch, counts, speed, self.whole_seconds)
         if asked not in application.rates_by_epoch:
             rates = [self._goodput(epoch, counts) * speed for epoch in range(application.epochs)]
             begins = [0.0, *application.boundaries]
@@ -239,12 +215,12 @@ class ElasticWork:
 
     def _goodput(self, epoch: int, counts: tuple[int, ...]) -> float:
         """Return the progress per second with the requested batch size, or with the best validated batch size."""
-        application, accelerators = self.application, sum(counts)
+        application = self.application
         if self.batch is not None:
-            return application.goodput(epoch, counts, application.divide(self.batch, accelerators))
-        least = accelerators * application.smallest_local
+            return application.goodput(epoch, counts, self.batch)
+        least = sum(counts) * application.smallest_local
         batches = [batch for batch in application.batches if batch >= least] or [least]
-        return max(application.goodput(epoch, counts, application.divide(batch, accelerators)) for batch in batches)
+        return max(application.goodput(epoch, counts, batch) for batch in batches)
 
     def _seconds(self, taken: float) -> float:
         return float(round(taken)) if self.whole_seconds else taken

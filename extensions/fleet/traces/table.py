@@ -24,13 +24,12 @@ def open_text(path: Path) -> io.TextIOWrapper:
     return io.TextIOWrapper(open_regular(path), encoding="utf-8", newline="")
 
 
-def rows(path: Path, fields: Mapping[str, Reader], delimiter: str = ",") -> Iterator[tuple[int, dict[str, Any]]]:
+def rows(path: Path, fields: Mapping[str, Reader]) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield the rows of a file with a header.
 
     Args:
-        path: CSV or other delimited text file with a header.
+        path: CSV file with a header.
         fields: Parser of each required field; raises ValueError with a description of the expected value.
-        delimiter: Delimiter of the fields.
 
     Yields:
         Line number and parsed fields.
@@ -39,7 +38,7 @@ def rows(path: Path, fields: Mapping[str, Reader], delimiter: str = ",") -> Iter
         DataError: A field is missing or invalid.
     """
     with open_text(path) as file:
-        reader = csv.DictReader(file, delimiter=delimiter)
+        reader = csv.DictReader(file)
         if missing := [name for name in fields if name not in (reader.fieldnames or ())]:
             raise DataError(f"The trace {path} has no column {missing[0]!r}: its first line must name the columns")
         for row in reader:

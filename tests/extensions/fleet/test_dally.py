@@ -4,13 +4,13 @@ from math import inf
 
 import pytest
 
-from shunter.extensions.fleet.board import Board
-from shunter.extensions.fleet.cluster import Cluster, Placement, uniform_cluster
+from benchmarks.fleet_loads import uniform_cluster
+from shunter.extensions.fleet.board import Board, Policy
+from shunter.extensions.fleet.cluster import Cluster, Placement
 from shunter.extensions.fleet.job import Iterations, Job, JobState
-from shunter.extensions.fleet.policies import dally
+from shunter.extensions.fleet.policies import make_policy
+from shunter.extensions.fleet.policies.dally import AutoTuner, Delayed, FixedTimers, Timers
 from shunter.extensions.fleet.policies.dally_moves import Mover, sensitivity
-from shunter.extensions.fleet.policies.dally_timers import AutoTuner, FixedTimers, Timers
-from shunter.extensions.fleet.policies.role import Policy
 from shunter.extensions.fleet.schedule import Schedule
 from shunter.extensions.fleet.simulator import simulate
 
@@ -62,7 +62,7 @@ def completion(schedule: Schedule, name: str = "C") -> float:
     ],
 )
 def test_delay_timers(communication: float, timers: Timers, expected: float) -> None:
-    schedule = run(wide_job(communication), dally.Delayed("timers", FixedTimers(timers)))
+    schedule = run(wide_job(communication), Delayed("timers", FixedTimers(timers)))
     assert completion(schedule) == pytest.approx(expected, abs=1e-9)
 
 
@@ -85,15 +85,15 @@ def test_network_sensitivity_is_the_share_of_the_time_that_would_have_been_enoug
 )
 def test_an_upgrade_must_pay_twice_what_it_takes(left: float, end: float) -> None:
     job = wide_job(4.0, iterations=20 + left, move_seconds=20.0)  # 20 iterations fit into A's 100 seconds
-    schedule = run(job, dally.Delayed("upgrade", FixedTimers(Timers(0, 0)), Mover()))
+    schedule = run(job, Delayed("upgrade", FixedTimers(Timers(0, 0)), Mover()))
     assert completion(schedule) == pytest.approx(end)
 
 
 def test_a_swap_gives_the_place_of_one_who_does_not_care_to_one_who_does() -> None:
     """Nothing ever becomes free: only B, which communicates with nobody, can make room."""
     job = wide_job(4.0, iterations=10_000, move_seconds=5.0)
-    swapped = run(job, dally.Delayed("swap", FixedTimers(Timers(0, 0)), Mover()), first_ends=2000.0)
-    left_alone = run(job, dally.nowait(), first_ends=2000.0)
+    swapped = run(job, Delayed("swap", FixedTimers(Timers(0, 0)), Mover()), first_ends=2000.0)
+    left_alone = run(job, make_policy("dally-nowait"), first_ends=2000.0)
     assert completion(swapped) < 0.5 * completion(left_alone)
 
 
@@ -120,8 +120,8 @@ def test_places_are_kept_for_the_job_that_would_end_last_and_lent_until_it_gets_
     small = [Job(f"s{i}", 25.0 * i, 2, Iterations(100, {"": 1.0})) for i in range(30)]
     large, brief = Job("L", 80.0, 4, Iterations(1000, {"": 1.0})), Job("brief", 230.0, 2, Iterations(10, {"": 1.0}))
     cluster = uniform_cluster(1, 4, 2)
-    kept = simulate([*small, large, brief], cluster, dally.whole())
-    overtaken = simulate([*small, large, brief], cluster, dally.Delayed("open", AutoTuner(), Mover()))
+    kept = simulate([*small, large, brief], cluster, make_policy("dally"))
+    overtaken = simulate([*small, large, brief], cluster, Delayed("open", AutoTuner(), Mover()))
     starts, others = ({one.job: one.first_start_seconds for one in run.outcomes} for run in (kept, overtaken))
     assert starts["L"] == 250.0
     assert others["L"] > 700.0
@@ -132,5 +132,5 @@ def test_places_are_kept_for_the_job_that_would_end_last_and_lent_until_it_gets_
 
 def test_one_accelerator_never_waits_for_a_tighter_place() -> None:
     jobs = [Job(f"j{i}", 0.0, 1, Iterations(10, {"": 1.0})) for i in range(8)]
-    schedule = simulate(jobs, TWO_MACHINES, dally.consolidated())
+    schedule = simulate(jobs, TWO_MACHINES, make_policy("dally-consolidated"))
     assert all(outcome.queueing_seconds == 0 for outcome in schedule.outcomes)

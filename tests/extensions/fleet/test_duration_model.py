@@ -11,11 +11,11 @@ from shunter.errors import RequestError
 from shunter.extensions.fleet.cluster import Cluster, Machine
 from shunter.extensions.fleet.duration_model import DurationModel, Source
 from shunter.extensions.fleet.files import OwnJob, check_fleet, read_fleet, read_own_jobs
-from shunter.extensions.fleet.own_training import key_of, training_of
-from shunter.extensions.fleet.past import PastJob, PastJobs, log_past_job, read_past_jobs
+from shunter.extensions.fleet.past import PastJob, PastJobs, key_of, log_past_job, read_past_jobs
 from shunter.extensions.fleet.policies import make_policy
 from shunter.extensions.fleet.requests import FleetRequest
 from shunter.extensions.fleet.simulator import simulate
+from shunter.extensions.fleet.tasks.jobs import training_of
 from shunter.hardware.cost.cost_model import predict
 from shunter.hardware.types import CollectiveCost, Placement
 from shunter.ingestion.request import ingest_request

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from shunter.extensions.fleet.examples import EXAMPLES, write_examples
-from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.policies import make_policy
-from shunter.extensions.fleet.requests import FleetRequest
+from shunter.extensions.fleet.requests import EXAMPLES, FleetRequest, write_examples
+from shunter.extensions.fleet.schedule import figures
 from shunter.extensions.fleet.simulator import simulate
 from shunter.extensions.fleet.tasks import Fleet
 

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from shunter.errors import DataError, RequestError
-from shunter.extensions.fleet.files import check_fit, read_cluster, read_jobs
-from shunter.extensions.fleet.metrics import figures
+from shunter.extensions.fleet.drawing import power_steps, queue_steps, utilisation_steps
+from shunter.extensions.fleet.files import check_fit, is_own, read_cluster, read_jobs, read_own_jobs
+from shunter.extensions.fleet.job import Job
 from shunter.extensions.fleet.policies import POLICIES, make_policy, policy_names
+from shunter.extensions.fleet.schedule import figures
 from shunter.extensions.fleet.simulator import simulate
-from shunter.extensions.fleet.timeline import power_steps, queue_steps, utilisation_steps
 from shunter.hardware.catalogue.rows import load_catalogue
 
 CLUSTER = """
@@ -34,8 +35,12 @@ def write(folder: Path, name: str, text: str) -> Path:
     return path
 
 
+def jobs_of(path: Path) -> list[Job]:
+    return [job.job() for job in read_own_jobs(path)] if is_own(path) else read_jobs(path)
+
+
 def test_own_jobs_run_where_they_can(tmp_path: Path) -> None:
-    cluster, jobs = read_cluster(write(tmp_path, "c.yaml", CLUSTER)), read_jobs(write(tmp_path, "j.yaml", JOBS))
+    cluster, jobs = read_cluster(write(tmp_path, "c.yaml", CLUSTER)), jobs_of(write(tmp_path, "j.yaml", JOBS))
     check_fit(jobs, cluster)
     schedule = simulate(jobs, cluster, make_policy("fifo"))
     assert [outcome.end_seconds for outcome in schedule.outcomes] == [600.0, 1800.0]
@@ -53,9 +58,7 @@ def test_a_job_asks_for_cores_or_a_gpu_and_both_share_the_memory_of_their_server
     text = f"machines: [{{name: gpu, accelerator: A100, {box}}}, {{name: cores, accelerator: cpu, count: 8, {box}}}]"
     each = "train_seconds: {A100: 50, cpu: 200}, accelerators: {cpu: 4}, server_memory_gib: 4"
     cluster = read_cluster(write(tmp_path, "c.yaml", text))
-    jobs = read_jobs(
-        write(tmp_path, "j.yaml", f"jobs: [{{name: a, {each}}}, {{name: b, {each}}}, {{name: c, {each}}}]")
-    )
+    jobs = jobs_of(write(tmp_path, "j.yaml", f"jobs: [{{name: a, {each}}}, {{name: b, {each}}}, {{name: c, {each}}}]"))
     check_fit(jobs, cluster)
     schedule = simulate(jobs, cluster, make_policy("fifo-skip"))
     assert [span.placement for span in schedule.spans] == [((0, 1),), ((0, 1),), ((1, 4),)]
@@ -123,11 +126,11 @@ def test_a_wrong_cluster_is_refused_in_words(tmp_path: Path, text: str, complain
 )
 def test_wrong_jobs_are_refused_in_words(tmp_path: Path, name: str, text: str, complaint: str) -> None:
     with pytest.raises((RequestError, DataError), match=complaint):
-        read_jobs(write(tmp_path, name, text))
+        jobs_of(write(tmp_path, name, text))
 
 
 def test_jobs_for_accelerators_that_are_not_there_are_named(tmp_path: Path) -> None:
-    jobs = read_jobs(write(tmp_path, "j.yaml", "jobs: [{name: a, train_seconds: {H100: 5}}]"))
+    jobs = jobs_of(write(tmp_path, "j.yaml", "jobs: [{name: a, train_seconds: {H100: 5}}]"))
     with pytest.raises(RequestError, match="'a' runs on H100, but the cluster has A100, cpu"):
         check_fit(jobs, read_cluster(write(tmp_path, "c.yaml", CLUSTER)))
 
@@ -147,10 +150,10 @@ def test_policies_are_named_once_and_known() -> None:
 def test_what_can_never_run_is_refused_by_what_it_lacks(tmp_path: Path) -> None:
     text = CLUSTER.replace("busy_watts: 300", "busy_watts: 300, memory_gib: 40")
     cluster = read_cluster(write(tmp_path, "c.yaml", text))
-    jobs = read_jobs(write(tmp_path, "j.yaml", "jobs: [{name: big, train_seconds: {A100: 60}, memory_gib: 80}]"))
+    jobs = jobs_of(write(tmp_path, "j.yaml", "jobs: [{name: big, train_seconds: {A100: 60}, memory_gib: 80}]"))
     with pytest.raises(RequestError, match="job 'big' needs 80 GiB"):
         check_fit(jobs, cluster)
-    jobs = read_jobs(write(tmp_path, "j.yaml", "jobs: [{name: fat, train_seconds: {A100: 6}, server_memory_gib: 9}]"))
+    jobs = jobs_of(write(tmp_path, "j.yaml", "jobs: [{name: fat, train_seconds: {A100: 6}, server_memory_gib: 9}]"))
     small = read_cluster(write(tmp_path, "s.yaml", "machines: [{name: m, accelerator: A100, memory_gib: 8}]"))
     with pytest.raises(RequestError, match="job 'fat' needs 9 GiB of server memory for each process"):
         check_fit(jobs, small)

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.requests import FleetRequest
+from shunter.extensions.fleet.schedule import figures
 from shunter.extensions.fleet.tasks import Fleet, publish_fleet, simulate_policy
 from shunter.tracking.runs import closing, start_run
 from shunter.tracking.tree import read_artifact, read_tree

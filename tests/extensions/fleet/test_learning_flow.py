@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from shunter.errors import RequestError
-from shunter.extensions.fleet.learned.file import load_policy
-from shunter.extensions.fleet.learning.request import check_learning, policy_path, read_learning
-from shunter.extensions.fleet.learning_flow import learn_policy
-from shunter.extensions.fleet.learning_requests import FleetLearnRequest
+from shunter.extensions.fleet.files import read_fleet
+from shunter.extensions.fleet.flows import learn_policy
+from shunter.extensions.fleet.learned.file import check_learning, load_policy, policy_path
 from shunter.extensions.fleet.policies import make_policy, policy_names, trained_policies
+from shunter.extensions.fleet.requests import FleetLearnRequest
 from shunter.extensions.fleet.simulator import simulate
 from shunter.tracking.runs import finish, start_run
 
@@ -44,7 +44,7 @@ def test_a_policy_is_kept_in_the_home_and_with_its_run(
     assert policy_names("learned:mine") == ["learned:mine"]
     (policy,) = trained_policies(["fifo", "learned:mine"])
     assert policy.told == card.description()
-    jobs, cluster = read_learning(request, lambda jobs, _: jobs)
+    jobs, cluster = read_fleet(request, lambda jobs, _: jobs)
     assert simulate(jobs, cluster, make_policy("learned:mine")).policy == "learned:mine"
 
 

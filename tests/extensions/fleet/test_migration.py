@@ -1,6 +1,7 @@
 """A graph model goes on elsewhere on this machine from its checkpoint, as a model of clicks does."""
 
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -47,7 +48,7 @@ def test_a_graph_model_moves(tmp_path: Path) -> None:
         Execution(batch_size=64),
         Schedule(max_epochs=EPOCHS, patience=EPOCHS),
     )
-    executor = MigratingExecutor(BEGUN, mover)
+    executor = MigratingExecutor(BEGUN, cast(Any, mover))
     hooks = Hooks(on_epoch=lambda report: mover.epochs.append(report.epoch))
     result = executor.run(job, hooks, Checkpointing(tmp_path / "checkpoint"))
     assert mover.epochs == list(range(1, EPOCHS + 1)), "no epoch is trained twice"

@@ -5,13 +5,12 @@ import re
 import pytest
 
 from shunter.extensions.fleet.cluster import AcceleratorType, Cluster, Machine
-from shunter.extensions.fleet.drawing import assign_lanes, round_up
+from shunter.extensions.fleet.drawing import assign_lanes, round_up, useful_steps, utilisation_steps
 from shunter.extensions.fleet.job import Iterations, Job
-from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.page import fleet_page, markdown_table
 from shunter.extensions.fleet.policies import make_policy
+from shunter.extensions.fleet.schedule import figures
 from shunter.extensions.fleet.simulator import simulate
-from shunter.extensions.fleet.timeline import useful_steps, utilisation_steps
 
 CLUSTER = Cluster(
     machines=(Machine(name="<b>one", count=2), Machine(name="two", count=2)),

@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from benchmarks.fleet_loads import draw_gavel_jobs
+from benchmarks.fleet_loads import draw_gavel_jobs, uniform_cluster
 from shunter.errors import DataError
-from shunter.extensions.fleet.cluster import Cluster, Machine, uniform_cluster
+from shunter.extensions.fleet.cluster import Cluster, Machine
 from shunter.extensions.fleet.job import Iterations, Job
-from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.policies import make_policy
+from shunter.extensions.fleet.policies.elastic import choose_options
 from shunter.extensions.fleet.policies.gavel import max_min_heterogeneous, min_makespan
-from shunter.extensions.fleet.policies.sia import choose_options
+from shunter.extensions.fleet.schedule import figures
 from shunter.extensions.fleet.simulator import simulate
-from shunter.extensions.fleet.traces.gavel import read_gavel
+from shunter.extensions.fleet.traces.gavel import read_trace
 from shunter.extensions.fleet.traces.pollux import read_pollux
 from tests.extensions.fleet.checks import check_schedule
 
@@ -68,12 +68,12 @@ def test_sia_gains_as_much_as_any_choice_of_jobs_of_which_several_are_alike(
 def test_shares_follow_relative_speed() -> None:
     """Each of two jobs is twice as fast on its own type: blind sharing would give both half of each."""
     rates = np.array([[2.0, 1.0], [1.0, 2.0]])
-    shares = max_min_heterogeneous(rates, np.ones(2), np.ones((2, 2)), np.ones(2), np.ones(2))
+    shares = max_min_heterogeneous(rates, np.ones((2, 2)), np.ones(2), np.ones(2))
     assert shares == pytest.approx(np.eye(2), abs=1e-6)
 
 
 def test_makespan_shares_end_all_jobs_together() -> None:
-    shares = min_makespan(np.ones((2, 1)), np.array([3.0, 1.0]), np.ones((2, 1)), np.ones(2), np.ones(1))
+    shares = min_makespan(np.array([[1 / 3], [1.0]]), np.ones((2, 1)), np.ones(2), np.ones(1))
     assert shares[:, 0] == pytest.approx([0.75, 0.25], abs=1e-5)
 
 
@@ -107,7 +107,7 @@ def test_gavel_generator_draws_the_jobs_whose_bound_is_published(shared_data: Pa
 
 def test_gavel_traces_are_read_as_they_are_and_refused_where_broken(shared_data: Path, tmp_path: Path) -> None:
     source = shared_data / "clusters/gavel/physical_cluster/small_test.trace"
-    assert len(read_gavel(source)) == 20
+    assert len(read_trace(source)) == 20
     (tmp_path / "simulation_throughputs.json").write_text((shared_data / TABLE).read_text())
     lines = source.read_text().splitlines()
     for broken, complaint in (
@@ -118,7 +118,7 @@ def test_gavel_traces_are_read_as_they_are_and_refused_where_broken(shared_data:
         path = tmp_path / "broken.trace"
         path.write_text("\n".join([lines[0], broken]) + "\n")
         with pytest.raises(DataError, match=complaint):
-            read_gavel(path)
+            read_trace(path)
 
 
 @pytest.mark.slow

@@ -5,8 +5,8 @@ from statistics import fmean
 
 import pytest
 
-from shunter.extensions.fleet.cluster import uniform_cluster
-from shunter.extensions.fleet.policies.tiresias import Tiresias
+from benchmarks.fleet_loads import uniform_cluster
+from shunter.extensions.fleet.policies.queues import Tiresias
 from shunter.extensions.fleet.simulator import simulate
 from shunter.extensions.fleet.traces.pollux import read_pollux
 from tests.extensions.fleet.checks import check_schedule

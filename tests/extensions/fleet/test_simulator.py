@@ -2,6 +2,7 @@
 
 import pytest
 
+from benchmarks.fleet_loads import uniform_cluster
 from shunter.errors import InfeasibleError, RequestError
 from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.cluster import (
@@ -12,13 +13,12 @@ from shunter.extensions.fleet.cluster import (
     Outage,
     PowerCap,
     Slowdown,
-    uniform_cluster,
 )
-from shunter.extensions.fleet.job import Iterations, Job, JobState, Traffic
-from shunter.extensions.fleet.metrics import figures
+from shunter.extensions.fleet.job import Iterations, Job, JobState
 from shunter.extensions.fleet.policies import make_policy
-from shunter.extensions.fleet.policies.fifo import Fifo
+from shunter.extensions.fleet.policies.queues import Fifo
 from shunter.extensions.fleet.policies.role import run_in_order
+from shunter.extensions.fleet.schedule import figures
 from shunter.extensions.fleet.simulator import simulate
 
 FOUR_SMALL = uniform_cluster(1, 4, 1)
@@ -88,14 +88,6 @@ def test_shortest_remaining_time_stops_a_long_job_and_takes_it_up_again() -> Non
     schedule = simulate(jobs, uniform_cluster(1, 1, 1), make_policy("srtf"))
     assert [outcome.end_seconds for outcome in schedule.outcomes] == [10 + 20 + 5 + 90, 30]
     assert schedule.outcomes[0].preemptions == 1
-
-
-def test_ring_and_exchange_by_hand() -> None:
-    network = Network(bytes_per_second=(100.0, 10.0, 1.0), latency_seconds=(0.0, 0.0, 0.5))
-    cluster = FOUR_SMALL.model_copy(update={"network": network})
-    traffic = Traffic(allreduce_bytes=100.0, alltoall_bytes=50.0, buckets=2, overlapped_seconds=1.0)
-    # Of 4: ring 1.5 x 100 bytes, exchange twice 0.75 x 50 bytes; across, 6 x 2 and 2 x 3 messages of half a second.
-    assert traffic.seconds(4, cluster) == pytest.approx((1.5 + 0.75 - 1, 15 + 7.5 - 1, 150 + 75 + 6 + 3 - 1))
 
 
 def test_two_jobs_of_one_name_are_refused() -> None:

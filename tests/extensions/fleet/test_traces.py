@@ -7,12 +7,12 @@ from statistics import fmean
 
 import pytest
 
+from benchmarks.fleet_loads import uniform_cluster
 from shunter.errors import DataError, RequestError
-from shunter.extensions.fleet.cluster import uniform_cluster
 from shunter.extensions.fleet.files import read_jobs
 from shunter.extensions.fleet.job import Conditions
-from shunter.extensions.fleet.metrics import figures
 from shunter.extensions.fleet.policies import make_policy
+from shunter.extensions.fleet.schedule import figures
 from shunter.extensions.fleet.simulator import simulate
 from shunter.extensions.fleet.traces import pollux
 from shunter.extensions.fleet.traces.durations import read_alibaba, read_philly, read_tiresias

@@ -7,15 +7,14 @@ from hypothesis import strategies as some
 
 from shunter.extensions.fleet.board import Board
 from shunter.extensions.fleet.cluster import AcceleratorType, Cluster, Machine, PowerCap, Slowdown
+from shunter.extensions.fleet.drawing import power_steps
 from shunter.extensions.fleet.job import Iterations, Job, JobState
-from shunter.extensions.fleet.learned.choosers import Voters
-from shunter.extensions.fleet.learned.networks import draw_weights
+from shunter.extensions.fleet.learned.networks import Voters, draw_weights
 from shunter.extensions.fleet.learned.objectives import watts
 from shunter.extensions.fleet.learned.planner import AGENTS, SINGLE_AGENT
 from shunter.extensions.fleet.learned.policy import Learned
 from shunter.extensions.fleet.schedule import Schedule
 from shunter.extensions.fleet.simulator import simulate
-from shunter.extensions.fleet.timeline import power_steps
 from tests.extensions.fleet.checks import check_schedule
 from tests.extensions.fleet.test_contract import cases
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from shunter.extensions.fleet.learned.voting import (
+from shunter.extensions.fleet.learned.networks import (
     STRATEGIES,
     boltzmann_addition,
     boltzmann_multiplication,

@@ -17,9 +17,9 @@ def main(address: str, jobs: str) -> None:
     with fleet_state(asked, fresh=False) as state:
         prepared = prepare_jobs(asked)
         record = open_record(state, lambda former: start_run("fleet", "fleet", run_id=former))
-        end = run_jobs(request, prepared, state, record, print)
-        (outcome,) = end.schedule.outcomes
-        print(f"ended after {outcome.run_seconds:.1f} s in {len(end.schedule.spans)} stretches")
+        schedule = run_jobs(request, prepared, state, record, print)[0].schedule()
+        (outcome,) = schedule.outcomes
+        print(f"ended after {outcome.run_seconds:.1f} s in {len(schedule.spans)} stretches")
 
 
 if __name__ == "__main__":

@@ -68,7 +68,7 @@ def test_a_job_trains_what_its_request_fixes_and_its_model_is_registered(tmp_pat
     training = job.training
     assert (training.spec.family, training.spec.embedding_dim) == ("dnn", 8)
     assert training.hyperparameters.dense_learning_rate == 0.005
-    assert (training.schedule.max_epochs, training.schedule.seed, job.batch_size) == (2, 3, 256)
+    assert (training.schedule.max_epochs, training.schedule.seed, training.execution.batch_size) == (2, 3, 256)
     placement = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=256)
     assert execution_of(placement) == training.execution
     run_id = start_run("fleet", "fleet")

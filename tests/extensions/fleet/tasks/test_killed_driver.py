@@ -17,7 +17,7 @@ from shunter.engine.checkpoint.generations import NEWEST
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.config import Execution
 from shunter.engine.loop.trainer import train
-from shunter.extensions.fleet.own_training import training_of
+from shunter.extensions.fleet.tasks.jobs import training_of
 from shunter.ingestion.request import ingest_request
 from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT, Settings
