@@ -366,6 +366,6 @@ def compress(
             log_compressions(run_id, found)
             winner = found.card.winner
             made = None if winner is None else register_compressed(run_id, found, winner, promote=request.promote)
-    rows = [dict(zip(COLUMNS, row, strict=True)) for row in comparison(found.card.records)]
+    rows: list[dict[str, str]] = [dict(zip(COLUMNS, row, strict=True)) for row in comparison(found.card.records)]
     show_result("compress", found.card.sentence, markdown_table(rows), run_id=run_id)
     return found, made

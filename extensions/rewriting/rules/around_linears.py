@@ -60,9 +60,9 @@ class MultiplyLinears(Rule):
         """Yield linear layers on a plain linear layer that has no other user."""
         constants = program.constants()
         for node in patterns.constant_linears(program):
-            below = node.args[0] if single_use(node.args[0]) else None
-            is_plain = patterns.is_linear(below) and patterns.activation_of(below) in (None, "none")
-            if is_plain and below.args[1] in constants:
+            below = node.args[0]
+            is_constant = single_use(below) and below.args[1] in constants
+            if is_constant and patterns.is_linear(below) and patterns.activation_of(below) in (None, "none"):
                 yield below, node
 
     def replacement(self, program: Program, site: Site) -> fx.Node:
