@@ -61,8 +61,8 @@ class MultiplyLinears(Rule):
         constants = program.constants()
         for node in patterns.constant_linears(program):
             below = node.args[0]
-            is_constant = single_use(below) and below.args[1] in constants
-            if is_constant and patterns.is_linear(below) and patterns.activation_of(below) in (None, "none"):
+            is_plain = patterns.is_linear(below) and patterns.activation_of(below) in (None, "none")
+            if is_plain and single_use(below) and below.args[1] in constants:
                 yield below, node
 
     def replacement(self, program: Program, site: Site) -> fx.Node:
