@@ -37,7 +37,8 @@ from shunter.engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from shunter.engine.ranking.interactions import Interactions
 from shunter.engine.ranking.trainer import build_optimizer, ranking_step, step_seed
 from shunter.engine.ranking.triples import TripleBatches
-from shunter.models.graph import Graph, GraphSpec, Ranker, VectorRanker, build_graph_model, graph_spec
+from shunter.models.graph import Graph, GraphSpec, build_graph_model, graph_spec
+from shunter.models.graph.ranker import Ranker, VectorRanker
 from shunter.settings import PROJECT_ROOT
 
 FILE = PROJECT_ROOT.parent / "shared" / "data" / "ml-1m_ultragcn.npz"

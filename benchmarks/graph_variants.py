@@ -21,7 +21,8 @@ from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from shunter.engine.ranking.interactions import Interactions
 from shunter.engine.ranking.trainer import RankingData, train_ranking
-from shunter.models.graph import Attribute, Graph, GraphSpec, VectorRanker, graph_spec
+from shunter.models.graph import Attribute, Graph, GraphSpec, graph_spec
+from shunter.models.graph.ranker import VectorRanker
 from shunter.models.graph.spec import Side
 from shunter.settings import PROJECT_ROOT
 

@@ -29,8 +29,9 @@ import torch
 from benchmarks import next_item, report
 from shunter.engine.ranking.interactions import read_graph
 from shunter.engine.ranking.storage import StoredRanker, save_ranker
-from shunter.models.graph import Graph, VectorRanker, graph_spec
+from shunter.models.graph import Graph, graph_spec
 from shunter.models.graph.ials import Ials
+from shunter.models.graph.ranker import VectorRanker
 
 SEED, WIDTH, TOP = 0, 64, 20
 NOISE = 1 / 3  # as a share of the length of a learned vector

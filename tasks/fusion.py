@@ -9,7 +9,8 @@ from shunter.engine.ranking.interactions import read_interactions
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.storage import StoredRanker, load_ranker, save_ranker
 from shunter.hardware.types import EnergyReading
-from shunter.models.graph.fusion import By, FusedRanker, FusionSpec
+from shunter.models.graph.fusion import FusedRanker
+from shunter.models.graph.spec import By, FusionSpec
 from shunter.reporting.card.ranking_baselines import RankedBaseline
 from shunter.tasks.run_context import RunContext
 from shunter.tracking.ranking import fusion_metrics

@@ -1,13 +1,15 @@
 """Names under which graph models are stored, in addition to those of `shunter.tracking.convention`."""
 
 from dataclasses import asdict
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
 from shunter.engine.ranking.evaluation import RankingMetrics
-from shunter.engine.ranking.fusion import Fusion
 from shunter.models.graph import GraphSpec, learns_in_steps
 from shunter.tracking.convention import TRAINING_METRICS, Values
+
+if TYPE_CHECKING:
+    from shunter.engine.ranking.fusion import Fusion
 
 INDEX = "ranking.index"  # tag: search method for the best items, and recall of an index of the item vectors
 
@@ -31,7 +33,7 @@ def popularity_metrics(metrics: RankingMetrics | None) -> Values:
     return {f"baseline.popularity.test.{name}": getattr(metrics, name) for name in ("ndcg20", "recall20")}
 
 
-def fusion_metrics(fusion: Fusion) -> Values:
+def fusion_metrics(fusion: "Fusion") -> Values:
     """Return the validation gain of an ensemble of graph models over its best member, `fusion.*`."""
     return {"fusion.gain": fusion.gain, "fusion.gain_low": fusion.low, "fusion.gain_high": fusion.high}
 

@@ -23,6 +23,7 @@ first items that together have a fifth of all interactions. The *tail* contains 
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -37,7 +38,9 @@ from shunter.engine.ranking.evaluation import (
     score_hits,
 )
 from shunter.engine.ranking.interactions import UNKNOWN, Interactions
-from shunter.models.graph.ranker import Ranker
+
+if TYPE_CHECKING:
+    from shunter.models.graph.ranker import Ranker
 
 CUTOFFS = (1, 5, 10, 20, 50, 100)
 GROUPS = ("head", "middle", "tail")
@@ -84,7 +87,7 @@ class Breakdown:
 
 
 def break_down(
-    ranker: Ranker, chosen: Interactions, seen: Interactions, *, name: str, repeats: Repeats = "drop"
+    ranker: "Ranker", chosen: Interactions, seen: Interactions, *, name: str, repeats: Repeats = "drop"
 ) -> Breakdown:
     """Rank all items for every user with a chosen item, and return the breakdown of the lists.
 
@@ -149,7 +152,7 @@ def quarters_of_users(history: np.ndarray) -> np.ndarray:
 
 
 def _parts(
-    ranker: Ranker, chosen: Interactions, seen: Interactions, information: np.ndarray, groups: np.ndarray
+    ranker: "Ranker", chosen: Interactions, seen: Interactions, information: np.ndarray, groups: np.ndarray
 ) -> Iterator[tuple[np.ndarray, ...]]:
     """Yield for each batch of users the arrays of its metrics, which `break_down` joins by their positions."""
     users, starts = np.unique(chosen.users, return_index=True)

@@ -4,9 +4,6 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from shunter.engine.ranking.evaluation import RankingMetrics
-from shunter.engine.results import TrainResult
-from shunter.models.graph.model import GraphModel
-from shunter.models.graph.ranker import Ranker
 from shunter.models.graph.spec import Range, Searched
 from shunter.record import OPTIONAL, Record
 
@@ -69,7 +66,3 @@ class RankingReport(Record):
     compute_seconds: float
     warm_up_steps: int = 0
     warm_up_seconds: float = 0.0
-
-
-RankingResult = TrainResult[GraphModel, RankingMetrics, RankingReport]
-SolvedResult = TrainResult[Ranker, RankingMetrics, RankingReport]

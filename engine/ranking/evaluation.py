@@ -22,10 +22,7 @@ from torch import Tensor
 
 from shunter.engine.config import Repeats, SelectBy
 from shunter.engine.ranking.interactions import UNKNOWN, Interactions, is_among
-from shunter.engine.ranking.sparse_lists import sparse_first_items
 from shunter.errors import DataError
-from shunter.models.graph.history_rankers import SparseHistoryRanker
-from shunter.models.graph.ranker import VectorRanker
 from shunter.record import OPTIONAL, Record
 
 CUTOFF = 20
@@ -185,6 +182,11 @@ def first_items(ranker: ScoresItems, users: np.ndarray, seen: Interactions, coun
 
     If a user has fewer unseen items than `count`, the row ends with the id `UNKNOWN`, which is never ranked.
     """
+    # Imported here, so that a training of a click model does not load the rankers.
+    from shunter.engine.ranking.sparse_lists import sparse_first_items
+    from shunter.models.graph.history_rankers import SparseHistoryRanker
+    from shunter.models.graph.ranker import VectorRanker
+
     if isinstance(ranker, VectorRanker) and ranker.is_popularity:
         return _first_items_of_all(ranker.popularity().cpu(), users, seen, count)
     if isinstance(ranker, SparseHistoryRanker) and ranker.adds_positive_weights:

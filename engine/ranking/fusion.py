@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from shunter.engine.config import Repeats, SelectBy
 from shunter.engine.ranking.evaluation import RankingMetrics, UserFigures, evaluate_users
 from shunter.engine.ranking.interactions import Interactions
-from shunter.models.graph.fusion import WAYS, By, FusedRanker
-from shunter.models.graph.ranker import Ranker
+from shunter.models.graph.spec import WAYS, By
 from shunter.statistics.bootstrap import mean_interval
+
+if TYPE_CHECKING:
+    from shunter.models.graph.ranker import Ranker
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,7 @@ class Fusion:
 
 
 def choose_fusion(
-    rankers: Mapping[str, Ranker],
+    rankers: "Mapping[str, Ranker]",
     chosen: Interactions,
     seen: Interactions,
     *,
@@ -54,8 +57,9 @@ def choose_fusion(
     Returns:
         The best fusion; None if it does not beat the best single model with 95 % confidence.
     """
+    from shunter.models.graph.fusion import FusedRanker
 
-    def evaluated(ranker: Ranker) -> UserFigures:
+    def evaluated(ranker: "Ranker") -> UserFigures:
         return evaluate_users(ranker, chosen, seen, name="validation", repeats=repeats)
 
     def figure(figures: UserFigures) -> float:

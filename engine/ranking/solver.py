@@ -12,17 +12,20 @@ from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.interrupt import deferred_interrupt
 from shunter.engine.loop.step import applied, peak_memory_bytes, reset_peak_memory
 from shunter.engine.memory import available_memory_bytes
-from shunter.engine.ranking.config import RankingReport, SolvedResult
+from shunter.engine.ranking.config import RankingReport
+from shunter.engine.ranking.evaluation import RankingMetrics
 from shunter.engine.ranking.trainer import GraphJob, RankingData, train_ranking
 from shunter.engine.results import TrainResult
 from shunter.engine.stopping import StopKind, StopReason
 from shunter.model_families import is_solved
-from shunter.models.graph import Graph, GraphSpec, Ranker, build_graph_model, solved_model
+from shunter.models.graph import Graph, GraphSpec, build_graph_model, solved_model
+from shunter.models.graph.ranker import Ranker
 from shunter.models.graph.registry import check_graph_spec
 
 # Smallest relative gain of a pass that resets patience. Chosen on MovieLens-1M and Amazon Games: iALS needed 41 and 55
 # passes for its three search points instead of 48 and 74, and lost 0.0002 of NDCG@20.
 LEAST_GAIN = 0.002
+SolvedResult = TrainResult[Ranker, RankingMetrics, RankingReport]
 
 
 def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None = None) -> SolvedResult:

@@ -7,7 +7,7 @@ model.safetensors    node degrees; and vectors, or weights between items with th
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -19,8 +19,11 @@ from shunter.engine.checkpoint.storage import (
     tensors_of,
     write_tensors,
 )
-from shunter.models.graph import RANKERS, GraphModel, GraphSpec, Ranker, VectorRanker, VectorSpec, graph_spec
+from shunter.models.graph import GraphSpec, VectorSpec, graph_spec
 from shunter.models.spec import Features
+
+if TYPE_CHECKING:
+    from shunter.models.graph.ranker import Ranker
 
 FORMAT = 1
 KIND = "ranker"
@@ -38,15 +41,18 @@ class StoredRanker:
         item: Name of the item field.
     """
 
-    ranker: Ranker
+    ranker: "Ranker"
     spec: GraphSpec
     features: Features
     user: str
     item: str
 
 
-def ranker_of(model: Any) -> Ranker:
+def ranker_of(model: Any) -> "Ranker":
     """Return the ranker of a trained model: its vectors if it was trained step by step, otherwise the model itself."""
+    from shunter.models.graph.model import GraphModel
+    from shunter.models.graph.ranker import VectorRanker
+
     return VectorRanker.of(model) if isinstance(model, GraphModel) else model
 
 
@@ -82,6 +88,8 @@ def load_ranker(directory: Path) -> StoredRanker:
     Raises:
         CheckpointError: A file is missing or damaged, or the two files do not belong together.
     """
+    from shunter.models.graph.fusion import RANKERS
+
     path, weights = directory / "model.json", directory / "model.safetensors"
     description = read_json(path)
     with opened(weights) as file:

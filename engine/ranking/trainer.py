@@ -27,15 +27,20 @@ from shunter.engine.loop.loss_watch import LossWatch
 from shunter.engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
 from shunter.engine.loop.step_clock import step_clock
 from shunter.engine.loop.training_run import RunState, TrainingRun
-from shunter.engine.ranking.config import RankingHyperparameters, RankingReport, RankingResult
+from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
 from shunter.engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from shunter.engine.ranking.interactions import Interactions, read_graph, read_interactions
 from shunter.engine.ranking.storage import load_ranker
 from shunter.engine.ranking.triples import Drawing, TripleBatches, Triples
+from shunter.engine.results import TrainResult
 from shunter.engine.stopping import StopReason
 from shunter.errors import RequestError
-from shunter.models.graph import Graph, GraphModel, GraphSpec, Ranker, VectorRanker, build_graph_model
+from shunter.models.graph import Graph, GraphSpec, build_graph_model
 from shunter.models.graph.fusion import FusedRanker
+from shunter.models.graph.model import GraphModel
+from shunter.models.graph.ranker import Ranker, VectorRanker
+
+RankingResult = TrainResult[GraphModel, RankingMetrics, RankingReport]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -6,26 +6,13 @@ and `sasrec` are the models. Others are solved in seconds: `solved` is their bas
 `ease` and `ials` are the models. `ranker` and `history_rankers` score with the result of any model.
 """
 
-from shunter.models.graph.model import GraphModel
-from shunter.models.graph.ranker import Ranker, VectorRanker
-from shunter.models.graph.registry import (
-    RANKERS,
-    build_graph_model,
-    graph_spec,
-    learned_model,
-    learns_in_steps,
-    solved_model,
-)
+from shunter.models.graph.registry import build_graph_model, graph_spec, learned_model, learns_in_steps, solved_model
 from shunter.models.graph.spec import Attribute, Graph, GraphSpec, VectorSpec
 
 __all__ = [
-    "RANKERS",
     "Attribute",
     "Graph",
-    "GraphModel",
     "GraphSpec",
-    "Ranker",
-    "VectorRanker",
     "VectorSpec",
     "build_graph_model",
     "graph_spec",

@@ -1,40 +1,18 @@
 """Ensemble of several rankers: a sum of their standardised scores or of their reciprocal ranks, for each user."""
 
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from shunter.models.graph.history_rankers import DenseHistoryRanker, SparseHistoryRanker
 from shunter.models.graph.ranker import UNKNOWN, Ranker, VectorRanker
-from shunter.models.graph.spec import GraphSpec
+from shunter.models.graph.spec import By
 
-By = Literal["z-scores", "reciprocal ranks"]
-WAYS: tuple[By, ...] = ("z-scores", "reciprocal ranks")
 RANK_OFFSET = 60  # as in the paper, so that the first few ranks of one member do not decide alone
 MEMBERS: dict[str, type[Ranker]] = {
     ranker.kind: ranker for ranker in (VectorRanker, DenseHistoryRanker, SparseHistoryRanker)
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class FusionSpec(GraphSpec):
-    """Configuration of an ensemble of graph models.
-
-    Attributes:
-        members: Families of the members, joined by plus signs.
-        by: Quantity that is summed.
-    """
-
-    family: ClassVar[str] = "fusion"
-
-    members: str
-    by: By = "z-scores"
-
-    def as_text(self) -> str:
-        """Return the members as text: `of ease and lightgcn by z-scores`."""
-        return f"of {' and '.join(self.members.split('+'))} by {self.by}"
 
 
 class FusedRanker(Ranker):
@@ -89,3 +67,6 @@ class FusedRanker(Ranker):
             1, order, torch.arange(1, scores.shape[1] + 1, device=scores.device).expand_as(order)
         )
         return 1 / (RANK_OFFSET + ranks.to(scores.dtype))
+
+
+RANKERS: dict[str, type[Ranker]] = {**MEMBERS, FusedRanker.kind: FusedRanker}

@@ -1,12 +1,13 @@
 """Trained graph recommender for evaluation and serving, with fallbacks for nodes without edges."""
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from shunter.models.graph.model import GraphModel
+if TYPE_CHECKING:
+    from shunter.models.graph.model import GraphModel
 
 UNKNOWN = 0  # id of every user or item that is not in the training data
 USERS_AT_ONCE = 256  # users whose scores of all items are in memory at the same time
@@ -134,7 +135,7 @@ class VectorRanker(Ranker):
 
     @classmethod
     @torch.no_grad()
-    def of(cls, model: GraphModel[Any]) -> "VectorRanker":
+    def of(cls, model: "GraphModel[Any]") -> "VectorRanker":
         """Return the ranker of a model with its present weights, on the model's device."""
         users, items = model.all_vectors()
         degrees = [

@@ -1,22 +1,21 @@
 """Parsing, checking and building of ranking models; `shunter.model_families` lists the models."""
 
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from shunter.errors import RequestError
 from shunter.model_families import RANKING_MODELS, is_solved
-from shunter.models.graph.fusion import MEMBERS, FusedRanker, FusionSpec
-from shunter.models.graph.model import GraphModel
-from shunter.models.graph.propagation import Backend
-from shunter.models.graph.ranker import Ranker
-from shunter.models.graph.solved import SolvedModel
-from shunter.models.graph.spec import Graph, GraphSpec, VectorSpec
+from shunter.models.graph.spec import FusionSpec, Graph, GraphSpec, VectorSpec
 from shunter.models.spec import nearest
 
+if TYPE_CHECKING:
+    from shunter.models.graph.model import GraphModel
+    from shunter.models.graph.propagation import Backend
+    from shunter.models.graph.solved import SolvedModel
+
 POSITIVE = ("regularization", "relative_regularization", "unobserved_weight", "temperature")  # options above 0
-RANKERS: dict[str, type[Ranker]] = {**MEMBERS, FusedRanker.kind: FusedRanker}
 
 
 def graph_spec(family: str = "lightgcn", **options: float) -> GraphSpec:
@@ -44,12 +43,12 @@ def _spec_class(family: str) -> type[GraphSpec]:
     return RANKING_MODELS.load(family).spec_class
 
 
-def learned_model(family: str) -> type[GraphModel[Any]]:
+def learned_model(family: str) -> "type[GraphModel[Any]]":
     """Return the class of a ranking model that is trained in steps."""
     return RANKING_MODELS.load(family)
 
 
-def solved_model(family: str) -> type[SolvedModel[Any]]:
+def solved_model(family: str) -> "type[SolvedModel[Any]]":
     """Return the class of a ranking model with a closed form."""
     return RANKING_MODELS.load(family)
 
@@ -65,8 +64,8 @@ def build_graph_model(
     *,
     seed: int = 0,
     device: str | torch.device = "cpu",
-    backend: Backend = "auto",
-) -> GraphModel:
+    backend: "Backend" = "auto",
+) -> "GraphModel":
     """Build a model with its initial weights, which are drawn on the CPU from the seed alone.
 
     Args:

@@ -10,6 +10,8 @@ from shunter.errors import DataError
 from shunter.record import Record
 
 Side = Literal["user", "item"]
+By = Literal["z-scores", "reciprocal ranks"]
+WAYS: tuple[By, ...] = ("z-scores", "reciprocal ranks")
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,25 @@ class LayeredSpec(VectorSpec):
     searched: ClassVar[Searched] = {**VectorSpec.searched, "layers": (1, 2, 3)}
 
     layers: int = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class FusionSpec(GraphSpec):
+    """Configuration of an ensemble of graph models.
+
+    Attributes:
+        members: Families of the members, joined by plus signs.
+        by: Quantity that is summed.
+    """
+
+    family: ClassVar[str] = "fusion"
+
+    members: str
+    by: By = "z-scores"
+
+    def as_text(self) -> str:
+        """Return the members as text: `of ease and lightgcn by z-scores`."""
+        return f"of {' and '.join(self.members.split('+'))} by {self.by}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

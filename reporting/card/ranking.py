@@ -25,8 +25,8 @@ from shunter.errors import RequestError
 from shunter.frozen import Frozen
 from shunter.models.graph import Graph, learns_in_steps
 from shunter.models.graph.counting import count_graph_model
-from shunter.models.graph.fusion import FusionSpec
 from shunter.models.graph.ranker import Ranker
+from shunter.models.graph.spec import FusionSpec
 from shunter.reporting.card.document import REPEATS
 from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.reporting.card.ranking_breakdown import RankingBreakdown, groups_table, lengths_table

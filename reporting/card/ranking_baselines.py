@@ -2,20 +2,23 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import torch
 from pydantic import Field
 
 from shunter.engine.config import Repeats
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.ranking.breakdown import Breakdown, break_down
 from shunter.engine.ranking.evaluation import UserFigures, evaluate_users
 from shunter.engine.ranking.interactions import read_before_test, read_interactions
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.storage import load_ranker
 from shunter.frozen import Frozen
-from shunter.models.graph import Ranker
 from shunter.statistics.bootstrap import mean_interval
+
+if TYPE_CHECKING:
+    from shunter.engine.ranking.breakdown import Breakdown
+    from shunter.models.graph.ranker import Ranker
 
 
 class RankedBaseline(Frozen):
@@ -88,19 +91,21 @@ class RankingEvaluator:
         self._seen, self._test = read_before_test(dataset), read_interactions(dataset, "test")
         self._popularity: list[tuple[torch.Tensor, Repeats, UserFigures]] = []
 
-    def evaluate(self, trained: TrainedRanker) -> tuple[TrainedRanker, Breakdown]:
+    def evaluate(self, trained: TrainedRanker) -> "tuple[TrainedRanker, Breakdown]":
         """Return a model with its quality on the test part, and its ranking for each user.
 
         Raises:
             CheckpointError: A file of the model is damaged.
         """
+        from shunter.engine.ranking.breakdown import break_down
+
         ranker, repeats = load_ranker(trained.directory).ranker, trained.schedule.repeats
         found = break_down(ranker, self._test, self._seen, name="test", repeats=repeats)
         if ranker.is_popularity:
             self._popularity.append((ranker.popularity(), repeats, found.figures))
         return trained.with_test(found.figures, self._by_popularity(ranker, repeats)), found
 
-    def _by_popularity(self, ranker: Ranker, repeats: Repeats) -> UserFigures:
+    def _by_popularity(self, ranker: "Ranker", repeats: Repeats) -> UserFigures:
         popularity = ranker.popularity()
         for other, of_repeats, figures in self._popularity:
             if of_repeats == repeats and torch.equal(other, popularity):
@@ -110,7 +115,7 @@ class RankingEvaluator:
         return figures
 
 
-def evaluate_on_test(dataset: Dataset, trained: TrainedRanker) -> tuple[TrainedRanker, Breakdown]:
+def evaluate_on_test(dataset: Dataset, trained: TrainedRanker) -> "tuple[TrainedRanker, Breakdown]":
     """Rank the test part by one stored model; see `RankingEvaluator`."""
     return RankingEvaluator(dataset).evaluate(trained)
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.config import Execution, Repeats
@@ -28,10 +29,12 @@ from shunter.tracking.patience import PatientCaller, is_passing
 from shunter.tracking.registry.champion_comparison import ChampionComparison
 from shunter.tracking.registry.click_comparison import compare_models
 from shunter.tracking.registry.models import DATA_NAME
-from shunter.tracking.registry.ranker_comparison import RankingComparison, compare_rankers
 from shunter.tracking.registry.signing import MODEL_COPY
 from shunter.tracking.registry.versions import ModelFiles, Version, champion_of, download
 from shunter.tracking.store import open_store
+
+if TYPE_CHECKING:
+    from shunter.tracking.registry.ranker_comparison import RankingComparison
 
 CONFIDENCE = 0.95  # probability with which a challenger must be better
 
@@ -59,7 +62,7 @@ class Refusal:
 
     champion: int
     difference: Difference | None = None
-    judgement: ChampionComparison | RankingComparison | None = None
+    judgement: "ChampionComparison | RankingComparison | None" = None
     unreadable: UntrustedModelError | MissingExtensionError | None = None
 
     @property
@@ -139,6 +142,8 @@ class Challenger:
             return Refusal(champion.version, difference)
         asked = {"margin": 0.0, "confidence": CONFIDENCE, "seed": self.seed}
         if is_ranker(files.model):
+            from shunter.tracking.registry.ranker_comparison import compare_rankers
+
             judgement, _ = compare_rankers(self.dataset, files, self.directory, **asked, repeats=self.repeats)
             is_overtaken = judgement.is_overtaken
         else:

@@ -18,7 +18,8 @@ from shunter.flows.command import top as top_module
 from shunter.flows.command.predict import predict_file
 from shunter.flows.command.top import best_items_of_file
 from shunter.ingestion.request import ingest_request
-from shunter.models.graph import VectorRanker, graph_spec
+from shunter.models.graph import graph_spec
+from shunter.models.graph.ranker import VectorRanker
 from shunter.requests import IndexChoice, TrainRequest
 from shunter.tracking.registry.models import register_model
 from shunter.tracking.runs import start_run_tree

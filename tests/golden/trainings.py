@@ -19,14 +19,15 @@ from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
 from shunter.engine.metrics import Metrics
-from shunter.engine.ranking.config import RankingHyperparameters, RankingResult, SolvedResult
-from shunter.engine.ranking.solver import solve_ranking
-from shunter.engine.ranking.trainer import train_ranking
+from shunter.engine.ranking.config import RankingHyperparameters
+from shunter.engine.ranking.solver import SolvedResult, solve_ranking
+from shunter.engine.ranking.trainer import RankingResult, train_ranking
 from shunter.engine.results import TrainResult
 from shunter.extensions.distributed.executors.process_group import ProcessGroup
 from shunter.extensions.distributed.training import Machine, Sharding
 from shunter.hardware.types import Placement
-from shunter.models.graph import GraphModel, GraphSpec, graph_spec
+from shunter.models.graph import GraphSpec, graph_spec
+from shunter.models.graph.model import GraphModel
 from shunter.models.graph.ranker import VectorRanker
 from shunter.models.registry import model_spec
 from shunter.models.spec import ModelSpec

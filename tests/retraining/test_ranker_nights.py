@@ -14,7 +14,8 @@ from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.interactions import read_interactions
 from shunter.engine.ranking.storage import StoredRanker, save_ranker
 from shunter.errors import DataError, RequestError
-from shunter.models.graph import VectorRanker, graph_spec
+from shunter.models.graph import graph_spec
+from shunter.models.graph.ranker import VectorRanker
 from shunter.tracking.registry import ranker_comparison
 from shunter.tracking.registry.ranker_comparison import RankingComparison, compare_rankers
 from shunter.tracking.registry.ranker_origins import (

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -19,9 +19,11 @@ from shunter.errors import DataError
 from shunter.frozen import Frozen
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import shared_rows
-from shunter.models.graph.ranker import Ranker
 from shunter.statistics.bootstrap import one_sided_bounds, resampled_block_means
 from shunter.tracking.registry.versions import ModelFiles
+
+if TYPE_CHECKING:
+    from shunter.models.graph.ranker import Ranker
 
 FIGURES = (
     "champion_ndcg20",
@@ -168,7 +170,7 @@ class _Translated:
         item_count: Number of item ids in the other encoder.
     """
 
-    ranker: Ranker
+    ranker: "Ranker"
     users: SharedRows
     items: SharedRows
     user_count: int

@@ -10,7 +10,7 @@ from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.errors import RequestError
 from shunter.models.graph import GraphSpec, graph_spec
-from shunter.models.graph.fusion import By
+from shunter.models.graph.spec import By
 from shunter.tracking.registry.versions import Version
 
 MEMBERS = "nightly.rankers"  # tag of a version: its members, with their training settings

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from shunter.engine.ranking.storage import StoredRanker
-from shunter.models.graph import Ranker
+from shunter.models.graph.ranker import Ranker
 from shunter.tracking.registry.row_scorer import RowScorer
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from benchmarks.time_to_quality.rivals.job import Job
 from benchmarks.time_to_quality.rivals.ranking import ndcg
 from shunter.engine.ranking.evaluation import evaluate_ranking
 from shunter.engine.ranking.interactions import Interactions
-from shunter.models.graph import VectorRanker
+from shunter.models.graph.ranker import VectorRanker
 from shunter.settings import PROJECT_ROOT
 
 RIVALS = PROJECT_ROOT / "benchmarks" / "time_to_quality" / "rivals"

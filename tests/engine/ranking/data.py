@@ -8,7 +8,7 @@ from shunter.engine.data.dataset import SPLITS, Dataset, SplitStatistics
 from shunter.engine.ranking.evaluation import RankingMetrics
 from shunter.engine.ranking.interactions import read_graph, read_interactions
 from shunter.engine.ranking.trainer import RankingData
-from shunter.models.graph import Ranker
+from shunter.models.graph.ranker import Ranker
 from shunter.models.spec import CategoricalFeature, Features
 
 USERS, ITEMS, GROUPS = 30, 24, 3

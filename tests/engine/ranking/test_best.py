@@ -11,8 +11,8 @@ from shunter.engine.ranking import item_index
 from shunter.engine.ranking.best import AllScores, Best, highest
 from shunter.engine.ranking.item_index import build_index, pays, recall_of
 from shunter.errors import RequestError
-from shunter.models.graph import VectorRanker
 from shunter.models.graph.fusion import FusedRanker
+from shunter.models.graph.ranker import VectorRanker
 
 USERS, ITEMS = 40, 2_500
 

@@ -13,10 +13,10 @@ from shunter.engine.ranking.evaluation import evaluate_ranking, first_items
 from shunter.engine.ranking.interactions import Interactions
 from shunter.engine.ranking.sparse_lists import sparse_first_items
 from shunter.errors import DataError
-from shunter.models.graph import Graph, VectorRanker, history_rankers
+from shunter.models.graph import Graph, history_rankers
 from shunter.models.graph.history_rankers import SparseHistoryRanker
 from shunter.models.graph.itemknn import ItemKnn, ItemKnnSpec
-from shunter.models.graph.ranker import popularity_ranker
+from shunter.models.graph.ranker import VectorRanker, popularity_ranker
 from shunter.statistics.bootstrap import mean_interval
 
 USERS, ITEMS = 6, 30

@@ -11,8 +11,10 @@ from shunter.engine.ranking.evaluation import evaluate_ranking
 from shunter.engine.ranking.fusion import choose_fusion
 from shunter.engine.ranking.interactions import Interactions
 from shunter.engine.ranking.storage import StoredRanker, load_ranker, save_ranker
-from shunter.models.graph import Ranker, VectorRanker, graph_spec, solved_model
-from shunter.models.graph.fusion import WAYS, By, FusedRanker, FusionSpec
+from shunter.models.graph import graph_spec, solved_model
+from shunter.models.graph.fusion import FusedRanker
+from shunter.models.graph.ranker import Ranker, VectorRanker
+from shunter.models.graph.spec import WAYS, By, FusionSpec
 from shunter.models.spec import CategoricalFeature, Features
 from tests.models.graph.graphs import random_graph
 

@@ -19,7 +19,8 @@ from shunter.engine.stopping import StopKind
 from shunter.errors import CheckpointError, ModelTooLargeError
 from shunter.hardware.types import Placement
 from shunter.model_families import RANKING_MODELS
-from shunter.models.graph import Ranker, graph_spec
+from shunter.models.graph import graph_spec
+from shunter.models.graph.ranker import Ranker
 from tests.engine.ranking.data import ranking_data, write_clicks
 from tests.engine.reasons import ENOUGH
 

@@ -19,7 +19,8 @@ from shunter.engine.ranking.triples import TripleBatches
 from shunter.engine.stopping import StopKind
 from shunter.errors import CheckpointError, RequestError, TrainingError
 from shunter.model_families import RANKING_MODELS
-from shunter.models.graph import GraphSpec, VectorRanker, build_graph_model, graph_spec, learns_in_steps
+from shunter.models.graph import GraphSpec, build_graph_model, graph_spec, learns_in_steps
+from shunter.models.graph.ranker import VectorRanker
 from tests.engine.late_clock import LateClock
 from tests.engine.ranking.data import Scripted, ranking_data, write_clicks
 from tests.engine.reasons import ENOUGH

@@ -9,8 +9,9 @@ import torch
 from shunter.engine.checkpoint.warm_start import SharedRows, WarmStart
 from shunter.engine.ranking.storage import StoredRanker, save_ranker
 from shunter.engine.ranking.trainer import take_vectors
-from shunter.models.graph import Graph, Ranker, VectorRanker, build_graph_model, graph_spec
+from shunter.models.graph import Graph, build_graph_model, graph_spec
 from shunter.models.graph.fusion import FusedRanker
+from shunter.models.graph.ranker import Ranker, VectorRanker
 from shunter.models.spec import CategoricalFeature, Features
 from tests.models.graph.graphs import random_graph
 

@@ -19,7 +19,8 @@ from shunter.flows.command.top import best_items_of_file
 from shunter.flows.python.frames import schema_path, store_frame
 from shunter.flows.python.recommender import Recommender
 from shunter.ingestion.request import ingest_request
-from shunter.models.graph import VectorRanker, graph_spec
+from shunter.models.graph import graph_spec
+from shunter.models.graph.ranker import VectorRanker
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.tracking.registry.models import register_model

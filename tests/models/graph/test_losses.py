@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from shunter.models.graph import Graph, GraphModel, build_graph_model, graph_spec, losses
+from shunter.models.graph import Graph, build_graph_model, graph_spec, losses
+from shunter.models.graph.model import GraphModel
 from tests.models.graph.graphs import random_graph
 
 USERS, POSITIVES = [2, 5, 5, 8], [3, 0, 6, 2]

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from shunter.errors import DataError, RequestError
 from shunter.model_families import RANKING_MODELS
-from shunter.models.graph import Graph, GraphModel, build_graph_model, graph_spec
+from shunter.models.graph import Graph, build_graph_model, graph_spec
 from shunter.models.graph.counting import count_graph_model
 from shunter.models.graph.hetero import Hetero, RelationalLayer
+from shunter.models.graph.model import GraphModel
 from shunter.models.graph.sage import Sage
 from tests.models.graph.graphs import random_graph
 

@@ -5,7 +5,8 @@ import math
 import pytest
 import torch
 
-from shunter.models.graph import VectorRanker, build_graph_model, graph_spec
+from shunter.models.graph import build_graph_model, graph_spec
+from shunter.models.graph.ranker import VectorRanker
 from tests.models.graph.graphs import random_graph
 
 

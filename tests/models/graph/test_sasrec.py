@@ -11,8 +11,9 @@ from torch import Tensor, nn
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.trainer import batches_for, build_optimizer, ranking_step
 from shunter.errors import RequestError
-from shunter.models.graph import Graph, VectorRanker, build_graph_model, graph_spec
+from shunter.models.graph import Graph, build_graph_model, graph_spec
 from shunter.models.graph import losses as losses_module
+from shunter.models.graph.ranker import VectorRanker
 from shunter.models.graph.sasrec import Block, SasRec
 from tests.models.graph.graphs import random_graph
 

@@ -12,23 +12,13 @@ from sklearn.metrics.pairwise import cosine_similarity
 from benchmarks.large_rankings import generated
 from shunter.errors import ModelTooLargeError, RequestError
 from shunter.model_families import RANKING_MODELS
-from shunter.models.graph import (
-    RANKERS,
-    Graph,
-    GraphSpec,
-    Ranker,
-    ease,
-    graph_spec,
-    history_rankers,
-    ials,
-    itemknn,
-    solved_model,
-)
+from shunter.models.graph import Graph, GraphSpec, ease, graph_spec, history_rankers, ials, itemknn, solved_model
 from shunter.models.graph.counting import count_graph_model
 from shunter.models.graph.ease import Ease, EaseSpec
+from shunter.models.graph.fusion import RANKERS
 from shunter.models.graph.history_rankers import SparseHistoryRanker
 from shunter.models.graph.ials import Ials, IalsSpec, solve_side, strength
-from shunter.models.graph.ranker import VectorRanker
+from shunter.models.graph.ranker import Ranker, VectorRanker
 from shunter.models.graph.registry import check_graph_spec
 from tests.models.graph.graphs import random_graph
 

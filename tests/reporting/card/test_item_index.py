@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from shunter.engine.ranking.interactions import Interactions
-from shunter.models.graph import VectorRanker
+from shunter.models.graph.ranker import VectorRanker
 from shunter.reporting.card import ranking as card
 from shunter.reporting.card.ranking import FEWEST_ITEMS, try_index
 

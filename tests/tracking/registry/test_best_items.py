@@ -10,7 +10,8 @@ from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
 from shunter.ingestion.encoding.value_counts import ValueFlag
 from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
 from shunter.ingestion.fields import TextForm
-from shunter.models.graph import VectorRanker, graph_spec
+from shunter.models.graph import graph_spec
+from shunter.models.graph.ranker import VectorRanker
 from shunter.tracking.registry.best_items import BestItems, Seen
 from shunter.tracking.registry.ranking_serving import RankingScorer
 

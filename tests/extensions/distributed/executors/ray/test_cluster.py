@@ -36,7 +36,8 @@ from shunter.extensions.distributed.executors.ray.slots import WorkerSlot
 from shunter.extensions.distributed.executors.ray.training import NodeLostError, _Channel
 from shunter.extensions.distributed.links.nodes import free_resources, placed
 from shunter.hardware.types import Placement
-from shunter.models.graph import VectorRanker, graph_spec
+from shunter.models.graph import graph_spec
+from shunter.models.graph.ranker import VectorRanker
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
 from shunter.search.job import SearchJob
