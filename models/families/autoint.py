@@ -61,10 +61,6 @@ class AutointLayers(nn.Module):
 
     A last linear layer reads both and adds their logits.
 
-    Args:
-        spec: The interacting layers, and widths of the deep network.
-        features: Input features.
-
     Raises:
         RequestError: There is no interacting layer, or the heads do not divide its width.
     """

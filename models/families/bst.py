@@ -170,10 +170,6 @@ def _nearest_first(length: int, heads: int) -> Tensor:
 class BstLayers(HistoryLayers):
     """All layers of BST above the tables.
 
-    Args:
-        spec: The transformer, and widths of the MLP.
-        features: Input features.
-
     Raises:
         RequestError: There is no history, or the transformer cannot be built.
     """

@@ -33,10 +33,6 @@ class DeepfmLayers(nn.Module):
 
     Several tasks share the factorisation machine, with one factor for each task; the deep network has a head for each:
     `logit_t = a_t FM + DNN_t`, with every `a_t` initially 1.
-
-    Args:
-        spec: Widths of the deep network.
-        features: Input features.
     """
 
     def __init__(self, spec: DeepfmSpec, features: Features) -> None:

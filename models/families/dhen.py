@@ -77,10 +77,6 @@ class DhenLayer(nn.Module):
 class DhenLayers(nn.Module):
     """All layers of DHEN above the tables: the feature layer, `interaction_layers` layers, and an MLP above them.
 
-    Args:
-        spec: The modules, their ensemble and the depth, and widths of the MLP.
-        features: Input features.
-
     Raises:
         RequestError: A module is unknown or named twice, there is none, or the heads do not divide the width.
     """

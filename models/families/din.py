@@ -61,10 +61,6 @@ class InterestPooling(nn.Module):
 class DinLayers(HistoryLayers):
     """All layers of DIN above the tables.
 
-    Args:
-        spec: MLP for the weights of positions, and widths of the MLP above.
-        features: Input features.
-
     Raises:
         RequestError: There is no history, or a width of the activation is below 1.
     """

@@ -33,10 +33,6 @@ class DlrmLayers(nn.Module):
     dense features the embeddings themselves replace the dense vector. Another interaction with as many outputs can
     replace the dot products (`shunter.models.interactions`).
 
-    Args:
-        spec: Widths of the layers, and the interaction.
-        features: Input features.
-
     Raises:
         RequestError: The interaction is unknown.
     """

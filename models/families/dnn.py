@@ -21,12 +21,7 @@ class DnnSpec(ModelSpec):
 
 
 class DnnLayers(nn.Module):
-    """All layers of a deep network above the tables.
-
-    Args:
-        spec: Widths of the MLPs.
-        features: Input features.
-    """
+    """All layers of a deep network above the tables."""
 
     def __init__(self, spec: DnnSpec, features: Features) -> None:
         super().__init__()

@@ -133,10 +133,6 @@ class TaskFusions(nn.Module):
 class FinalmlpLayers(nn.Module):
     """All layers of FinalMLP above the tables. Several tasks share gates and streams, and each has its own fusion.
 
-    Args:
-        spec: Streams, gates and heads.
-        features: Input features.
-
     Raises:
         RequestError: A gate names an unknown field, or the heads do not divide the widths of the streams.
     """

@@ -160,10 +160,6 @@ def _nearest_first(length: int, heads: int) -> Tensor:
 class HstuLayers(HistoryLayers):
     """All layers of HSTU above the tables.
 
-    Args:
-        spec: Its layers, and widths of the MLP.
-        features: Input features.
-
     Raises:
         RequestError: There is no history, or the layers cannot be built.
     """

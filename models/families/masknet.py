@@ -78,10 +78,6 @@ class MaskBlock(nn.Module):
 class MasknetLayers(nn.Module):
     """All layers of MaskNet above the tables: the blocks, and an MLP above them.
 
-    Args:
-        spec: The blocks, their order, and widths of the MLP.
-        features: Input features.
-
     Raises:
         RequestError: There is no block, its width or expansion is not positive, or the structure is unknown.
     """

@@ -215,10 +215,6 @@ class HistoryEncoder(nn.Module):
 class SequenceLayers(HistoryLayers):
     """All layers of a sequence model above the tables.
 
-    Args:
-        spec: The encoder, and widths of the MLP.
-        features: Input features.
-
     Raises:
         RequestError: There is no history, or the encoder cannot be built.
     """

@@ -94,10 +94,6 @@ class WukongLayer(nn.Module):
 class WukongLayers(nn.Module):
     """All layers of Wukong above the tables.
 
-    Args:
-        spec: The layers, and widths of the MLP above them.
-        features: Input features.
-
     Raises:
         RequestError: A layer would have no output vectors, or the rank is below 1.
     """

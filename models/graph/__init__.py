@@ -1,8 +1,8 @@
 """Graph recommenders: users and items are nodes, and interactions are edges.
 
 `spec` has the configurations. Some models are trained in steps: `propagation` sums over neighbours, `model` is their
-base class, `losses` has their losses, and `lightgcn`, `xsimgcl`, `simplex`, `ultragcn`, `sage`, `hetero`, `twotower`
-and `sasrec` are the models. Others are solved in seconds: `solved` is their base class, and `popularity`, `itemknn`,
+base class, `losses` has their losses, and `lightgcn`, `simplex`, `ultragcn`, `sage`, `hetero`, `twotower` and `sasrec`
+have the models. Others are solved in seconds: `solved` is their base class, and `popularity`, `itemknn`,
 `ease` and `ials` are the models. `ranker` and `history_rankers` score with the result of any model.
 """
 

@@ -6,7 +6,6 @@ does for dense layers. So each model counts its own layers (`GraphModel.layer_co
 
 from shunter.model_families import is_solved
 from shunter.models.counts import MatmulCount, ModelCounts, PrecisionCounts
-from shunter.models.graph.model import LayerCounts
 from shunter.models.graph.registry import check_graph_spec, learned_model, solved_model
 from shunter.models.graph.spec import Graph, GraphSpec, VectorSpec
 
@@ -51,12 +50,18 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
         peak_bytes_per_sample=3.0 * (vectors * row_bytes + scored * FLOAT_BYTES),
         peak_bytes_per_step=3 * layers.written_rows * row_bytes + parameters * FLOAT_BYTES,
     )
-    scores = MatmulCount(count=3, m=1, n=scored, k=spec.embedding_dim, batch_axis="m", half=False)
+    width = spec.embedding_dim
+    scores = MatmulCount(count=3, m=1, n=scored, k=width, batch_axis="m", half=False)
+    # Each product with a weight matrix in the forward pass, and the two products for its gradients.
+    products = [
+        MatmulCount(count=1, m=m, n=n, k=k, batch_axis="none", half=False)
+        for rows, inputs in layers.products
+        for m, n, k in ((rows, width, inputs * width), (rows, inputs * width, width), (inputs * width, width, rows))
+    ]
+    if count := layers.products_of_sample:
+        products.append(MatmulCount(count=3 * count, m=1, n=width, k=width, batch_axis="m", half=False))
     return ModelCounts(
-        matmul_flops_per_sample=2.0
-        * 3
-        * (scored + layers.products_of_sample * spec.embedding_dim)
-        * spec.embedding_dim,
+        matmul_flops_per_sample=2.0 * 3 * (scored + layers.products_of_sample * width) * width,
         lookups_per_sample=0.0,
         lookup_bytes_per_sample=0.0,
         input_bytes_per_sample=float(vectors * ID_BYTES),
@@ -65,7 +70,7 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
         optimizer_bytes=ADAM_STATES * parameters * FLOAT_BYTES,
         tables=0,
         embedding_dim=spec.embedding_dim,
-        matmuls=(scores, *_products(spec, layers), *_products_of_sample(spec, layers)),
+        matmuls=(scores, *products),
         fp32=demand,
         bf16=demand,
     )
@@ -107,21 +112,3 @@ def _count_solved(spec: GraphSpec, graph: Graph) -> ModelCounts:
         fp32=demand,
         bf16=demand,
     )
-
-
-def _products(spec: VectorSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
-    """Return each product with a weight matrix in the forward pass, and the two products for its gradients."""
-    width = spec.embedding_dim
-    return tuple(
-        MatmulCount(count=1, m=m, n=n, k=k, batch_axis="none", half=False)
-        for rows, inputs in layers.products
-        for m, n, k in ((rows, width, inputs * width), (rows, inputs * width, width), (inputs * width, width, rows))
-    )
-
-
-def _products_of_sample(spec: VectorSpec, layers: LayerCounts) -> tuple[MatmulCount, ...]:
-    """Return the products of each sample with square weight matrices, and two products for the gradients of each."""
-    width, count = spec.embedding_dim, layers.products_of_sample
-    if not count:
-        return ()
-    return (MatmulCount(count=3 * count, m=1, n=width, k=width, batch_axis="m", half=False),)

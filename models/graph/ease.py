@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from shunter.models.graph.history_rankers import DenseHistoryRanker, Histories
 from shunter.models.graph.propagation import ITEMS_AT_ONCE, co_counts
@@ -63,7 +62,9 @@ class Ease(SolvedModel[EaseSpec]):
     @classmethod
     def rankers(cls, spec: EaseSpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
         """Yield one ranker, computed by one matrix inversion."""
-        weights = _user_weights(graph, spec.user_exponent).to(device)
+        degrees = torch.from_numpy(graph.user_degrees()).double().clamp(min=1)
+        weights = degrees**-spec.user_exponent
+        weights = (weights * graph.edges / weights[torch.from_numpy(graph.edge_users)].sum()).float().to(device)
         dtype = torch.float64 if graph.items <= MOST_ITEMS_IN_FLOAT64 else torch.float32
         gram = torch.empty(graph.items, graph.items, dtype=dtype, device=device).mT  # in LAPACK's order: in place
         for some, counts in co_counts(graph, device, user_weights=weights):
@@ -88,10 +89,3 @@ class Ease(SolvedModel[EaseSpec]):
             parameters=cells,
             peak_bytes=(solved_bytes + FLOAT_BYTES) * cells + block_bytes,
         )
-
-
-def _user_weights(graph: Graph, exponent: float) -> Tensor:
-    """Return the weight of each user, `[users]`, with a mean weight of 1 per edge."""
-    degrees = torch.from_numpy(graph.user_degrees()).double().clamp(min=1)
-    weights = degrees**-exponent
-    return (weights * graph.edges / weights[torch.from_numpy(graph.edge_users)].sum()).float()

@@ -2,36 +2,23 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from shunter.models.graph.model import INITIAL_DEVIATION, GraphModel, LayerCounts
-from shunter.models.graph.propagation import Backend, NeighbourSum, neighbour_sum
+from shunter.models.graph.propagation import Backend, NeighbourMean
 from shunter.models.graph.spec import Graph, LayeredSpec
 
 
-@dataclass(frozen=True, eq=False)
-class Relation:
-    """Edges of one kind in one direction, which compute the mean over the neighbours of each node.
-
-    Attributes:
-        source: Kind of the source nodes.
-        target: Kind of the target nodes.
-        sums: Sum over neighbours along the edges.
-        shares: One over the number of neighbours, `[targets, 1]`.
-    """
+class Relation(NamedTuple):
+    """Edges of one kind in one direction: kinds of the source and target nodes, and the mean over neighbours."""
 
     source: str
     target: str
-    sums: NeighbourSum
-    shares: Tensor
-
-    def __call__(self, hidden: dict[str, Tensor]) -> Tensor:
-        """Return the mean over neighbours, `[targets, dim]`; zero for a node without neighbours."""
-        return self.shares * self.sums(hidden[self.source])
+    mean: NeighbourMean
 
 
 class RelationalLayer(nn.Module):
@@ -51,7 +38,7 @@ class RelationalLayer(nn.Module):
         """Map the vectors of each kind of node to those of the next layer."""
         mixed = {kind: self.own(vectors) for kind, vectors in hidden.items()}
         for relation, weight in zip(relations, self.others, strict=True):
-            mixed[relation.target] = mixed[relation.target] + weight(relation(hidden))
+            mixed[relation.target] = mixed[relation.target] + weight(relation.mean(hidden[relation.source]))
         return {kind: torch.relu(vectors) for kind, vectors in mixed.items()}
 
 
@@ -69,29 +56,22 @@ class Hetero(GraphModel[HeteroSpec]):
     neighbours as its constant. A relation is a kind of edge with a direction: from user to item, from item to genre,
     and so on. The final vector is the mean of all layers, as in LightGCN, so that a node without edges still has its
     own embedding.
-
-    Args:
-        spec: Architecture.
-        graph: Edges, with attributes.
-        device: Device of the model.
-        backend: Library of the sums.
     """
 
     spec_class = HeteroSpec
 
-    def __init__(
-        self, spec: HeteroSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
-    ) -> None:
-        super().__init__(spec, graph, device=device, backend=backend)
+    def _build(self, device: str | torch.device, backend: Backend) -> None:
+        spec, graph = self.spec, self.graph
         width = spec.embedding_dim
         self.values = nn.ParameterList(
             INITIAL_DEVIATION * torch.randn(attribute.values, width) for attribute in graph.attributes
         )
         self.relations = [
-            _relation(edges, device, backend) for both in _edges(graph) for edges in (both, both.reversed())
+            Relation(edges.source, edges.target, NeighbourMean(*edges[2:], device=device, backend=backend))
+            for both in _edges(graph)
+            for edges in (both, both.reversed())
         ]
         self.layers = nn.ModuleList(RelationalLayer(width, len(self.relations)) for _ in range(spec.layers))
-        self.to(device)
 
     @classmethod
     def layer_counts(cls, spec: HeteroSpec, graph: Graph) -> LayerCounts:
@@ -120,8 +100,7 @@ class Hetero(GraphModel[HeteroSpec]):
         return users / layers, items / layers
 
 
-@dataclass(frozen=True, eq=False)
-class _Edges:
+class _Edges(NamedTuple):
     source: str
     target: str
     sources: np.ndarray
@@ -141,15 +120,6 @@ def _edges(graph: Graph) -> Iterator[_Edges]:
         yield _Edges(
             attribute.side, _kind(position), attribute.nodes, attribute.ids, counts[attribute.side], attribute.values
         )
-
-
-def _relation(edges: _Edges, device: str | torch.device, backend: Backend) -> Relation:
-    sums = neighbour_sum(
-        edges.sources, edges.targets, edges.source_count, edges.target_count, device=device, backend=backend
-    )
-    degrees = np.bincount(edges.targets, minlength=edges.target_count)
-    shares = torch.from_numpy(1 / np.maximum(degrees, 1)).float()[:, None].to(device)
-    return Relation(edges.source, edges.target, sums, shares)
 
 
 def _kind(attribute: int) -> str:

@@ -68,6 +68,11 @@ class GraphModel(nn.Module, ABC, Generic[Spec]):
         own_users = graph.users if self.has_user_embeddings else 0
         self.users = nn.Parameter(INITIAL_DEVIATION * torch.randn(own_users, spec.embedding_dim))
         self.items = nn.Parameter(INITIAL_DEVIATION * torch.randn(graph.items, spec.embedding_dim))
+        self._build(device, backend)
+        self.to(device)
+
+    def _build(self, device: str | torch.device, backend: Backend) -> None:
+        """Build layers, buffers and sums of the model, after its embeddings are drawn."""
 
     @classmethod
     @abstractmethod

@@ -122,6 +122,31 @@ def neighbour_sum(
         ) from error
 
 
+class NeighbourMean:
+    """Mean of the vectors of the sources that have an edge to each target node; zero without edges.
+
+    The arguments are those of `neighbour_sum`.
+    """
+
+    def __init__(
+        self,
+        sources: np.ndarray,
+        targets: np.ndarray,
+        source_count: int,
+        target_count: int,
+        *,
+        device: str | torch.device,
+        backend: Backend,
+    ) -> None:
+        self._sums = neighbour_sum(sources, targets, source_count, target_count, device=device, backend=backend)
+        degrees = np.bincount(targets, minlength=target_count)
+        self._shares = torch.from_numpy(1 / np.maximum(degrees, 1)).float()[:, None].to(device)
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """Average `[sources, dim]` into `[targets, dim]`."""
+        return self._shares * self._sums(vectors)
+
+
 def co_counts(
     graph: Graph,
     device: str | torch.device = "cpu",

@@ -123,22 +123,14 @@ class Sage(GraphModel[SageSpec]):
     item to predict, unlike in scoring. Final vectors can be normalised (algorithm 1, line 7, for the last
     layer only). Neither improves results on MovieLens (`benchmarks.graph_variants`), so both are searched, and off by
     default.
-
-    Args:
-        spec: Architecture.
-        graph: Edges.
-        device: Device of the model.
-        backend: Library of the sums and the sampler.
     """
 
     spec_class = SageSpec
 
     degrees: Tensor
 
-    def __init__(
-        self, spec: SageSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
-    ) -> None:
-        super().__init__(spec, graph, device=device, backend=backend)
+    def _build(self, device: str | torch.device, backend: Backend) -> None:
+        spec, graph = self.spec, self.graph
         nodes = graph.users + graph.items  # users first
         users, items = graph.edge_users, graph.edge_items + graph.users
         sources, targets = np.concatenate([users, items]), np.concatenate([items, users])
@@ -147,7 +139,6 @@ class Sage(GraphModel[SageSpec]):
         self.neighbour_sum = neighbour_sum(sources, targets, nodes, nodes, device=device, backend=backend)
         degrees = torch.from_numpy(np.bincount(targets, minlength=nodes)).clamp(min=1).float()[:, None]
         self.register_buffer("degrees", degrees, persistent=False)
-        self.to(device)
 
     @classmethod
     def layer_counts(cls, spec: SageSpec, graph: Graph) -> LayerCounts:
@@ -176,7 +167,10 @@ class Sage(GraphModel[SageSpec]):
 
     def forward(self, users: Tensor, items: Tensor, chosen: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the final vectors of some users and items, with sampled neighbours."""
-        hidden_edges = self._edge_keys(users, chosen) if chosen is not None and self.spec.hide_targets else None
+        count = self.graph.users + self.graph.items
+        hidden_edges = None  # a number for each edge, independent of its direction
+        if chosen is not None and self.spec.hide_targets:
+            hidden_edges = torch.unique(users * count + chosen + self.graph.users)
         nodes, places = torch.unique(torch.cat([users, items + self.graph.users]), return_inverse=True)
         needed = [nodes]  # nodes of each layer, the last layer first
         edges = []
@@ -186,7 +180,7 @@ class Sage(GraphModel[SageSpec]):
             )
             if hidden_edges is not None:
                 ends = torch.minimum(sources, targets), torch.maximum(sources, targets)  # users come first
-                is_shown = ~torch.isin(ends[0] * self._nodes + ends[1], hidden_edges)
+                is_shown = ~torch.isin(ends[0] * count + ends[1], hidden_edges)
                 sources, targets = sources[is_shown], targets[is_shown]
             edges.append((sources, targets))
             needed.append(torch.unique(torch.cat([needed[-1], sources])))
@@ -194,32 +188,18 @@ class Sage(GraphModel[SageSpec]):
         for depth in range(len(self.layers)):
             inner, outer = needed[-1 - depth], needed[-2 - depth]
             sources, targets = edges[-1 - depth]
-            hidden = self._sampled_layer(depth, hidden, inner, outer, sources=sources, targets=targets)
+            rows = torch.searchsorted(outer, targets)  # the nodes of a layer are sorted
+            sums = hidden.new_zeros(len(outer), hidden.shape[1]).index_add(
+                0, rows, hidden.index_select(0, torch.searchsorted(inner, sources))
+            )
+            counts = torch.bincount(rows, minlength=len(outer)).clamp(min=1)[:, None]
+            hidden = self._mix(depth, hidden.index_select(0, torch.searchsorted(inner, outer)), sums / counts)
         hidden = self._outputs(hidden)
         return hidden[places[: len(users)]], hidden[places[len(users) :]]
-
-    @property
-    def _nodes(self) -> int:
-        return self.graph.users + self.graph.items
-
-    def _edge_keys(self, users: Tensor, items: Tensor) -> Tensor:
-        """Return a number for each edge, independent of its direction."""
-        return torch.unique(users * self._nodes + items + self.graph.users)
 
     def _outputs(self, hidden: Tensor) -> Tensor:
         """Return the final vectors from the last layer's output, scaled to equal length if `normalised` is set."""
         return SCALE**0.5 * nn.functional.normalize(hidden) if self.spec.normalised else hidden
-
-    def _sampled_layer(
-        self, depth: int, hidden: Tensor, inner: Tensor, outer: Tensor, *, sources: Tensor, targets: Tensor
-    ) -> Tensor:
-        """Return a layer's output for the sorted `outer` nodes from its input `hidden` for the sorted `inner` nodes."""
-        rows = torch.searchsorted(outer, targets)
-        sums = hidden.new_zeros(len(outer), hidden.shape[1]).index_add(
-            0, rows, hidden.index_select(0, torch.searchsorted(inner, sources))
-        )
-        counts = torch.bincount(rows, minlength=len(outer)).clamp(min=1)[:, None]
-        return self._mix(depth, hidden.index_select(0, torch.searchsorted(inner, outer)), sums / counts)
 
     def _mix(self, depth: int, own: Tensor, mean: Tensor) -> Tensor:
         mixed = self.layers[depth](torch.cat([own, mean], dim=1))

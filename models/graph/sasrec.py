@@ -71,14 +71,13 @@ class Block(nn.Module):
     def forward(self, states: Tensor) -> Tensor:
         """Map `[users, length, dim]` to the same shape; a position attends to itself and earlier positions."""
         normal = self.before_attention(states)
-        query, key, value = (self._by_head(of(normal)) for of in (self.query, self.key, self.value))
+        query, key, value = (
+            of(normal).unflatten(2, (self.heads, -1)).transpose(1, 2) for of in (self.query, self.key, self.value)
+        )
         seen = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         states = states + self.dropout(self.attended(seen.transpose(1, 2).flatten(2)))
         hidden = self.dropout(torch.relu(self.first(self.before_forward(states))))
         return states + self.dropout(self.second(hidden))
-
-    def _by_head(self, vectors: Tensor) -> Tensor:
-        return vectors.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,14 +114,7 @@ class Sequences:
 
 
 class SasRec(GraphModel[SasRecSpec]):
-    """Model that ranks the next item after the interactions of a user.
-
-    Args:
-        spec: Architecture.
-        graph: Edges, with the order of their rows.
-        device: Device of the model.
-        backend: Unused, since there is no propagation along edges.
-    """
+    """Model that ranks the next item after the interactions of a user."""
 
     spec_class = SasRecSpec
     reads_order = True
@@ -130,10 +122,8 @@ class SasRec(GraphModel[SasRecSpec]):
 
     item_shares: Tensor
 
-    def __init__(
-        self, spec: SasRecSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
-    ) -> None:
-        super().__init__(spec, graph, device=device, backend=backend)
+    def _build(self, device: str | torch.device, backend: Backend) -> None:
+        spec, graph = self.spec, self.graph
         with torch.no_grad():
             self.items.normal_(0.0, INITIAL_ITEM_DEVIATION)
         self.places = nn.Parameter(INITIAL_ITEM_DEVIATION * torch.randn(spec.length, spec.embedding_dim))
@@ -142,7 +132,6 @@ class SasRec(GraphModel[SasRecSpec]):
         self.dropout = Dropout(spec.dropout)
         shares = torch.from_numpy(graph.item_degrees() / graph.edges).float()
         self.register_buffer("item_shares", shares, persistent=False)
-        self.to(device)
         self.sequences = Sequences.of(graph, device)
 
     @classmethod

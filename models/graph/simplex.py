@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from shunter.models.graph.losses import cosine_contrastive, products
 from shunter.models.graph.model import GraphModel, LayerCounts
-from shunter.models.graph.propagation import Backend, neighbour_sum
+from shunter.models.graph.propagation import Backend, NeighbourMean
 from shunter.models.graph.spec import Graph, Range, Searched, VectorSpec
 
 
@@ -46,29 +46,16 @@ class Simplex(GraphModel[SimplexSpec]):
 
     The user vector is `g * e_u + (1 - g) * V * mean of e_i over the items that u chose` (section 3.2, average pooling),
     trained with the cosine contrastive loss (section 3.1). A user without items only has their own embedding.
-
-    Args:
-        spec: Architecture.
-        graph: Edges.
-        device: Device of the model.
-        backend: Library of the sums.
     """
 
     spec_class = SimplexSpec
 
-    user_shares: Tensor
-
-    def __init__(
-        self, spec: SimplexSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
-    ) -> None:
-        super().__init__(spec, graph, device=device, backend=backend)
+    def _build(self, device: str | torch.device, backend: Backend) -> None:
+        spec, graph = self.spec, self.graph
         self.mix = nn.Linear(spec.embedding_dim, spec.embedding_dim, bias=False)
-        self.to_users = neighbour_sum(
+        self.mean_item = NeighbourMean(
             graph.edge_items, graph.edge_users, graph.items, graph.users, device=device, backend=backend
         )
-        shares = 1 / torch.from_numpy(graph.user_degrees()).clamp(min=1).float()[:, None]
-        self.register_buffer("user_shares", shares, persistent=False)
-        self.to(device)
 
     @classmethod
     def layer_counts(cls, spec: SimplexSpec, graph: Graph) -> LayerCounts:
@@ -83,7 +70,7 @@ class Simplex(GraphModel[SimplexSpec]):
 
     def all_vectors(self) -> tuple[Tensor, Tensor]:
         """Return the final vectors of all users and items, normalised to length one."""
-        history = self.mix(self.user_shares * self.to_users(self.items))
+        history = self.mix(self.mean_item(self.items))
         users = self.spec.own_share * self.users + (1 - self.spec.own_share) * history
         return nn.functional.normalize(users), nn.functional.normalize(self.items)
 

@@ -9,13 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from shunter.models.graph.losses import TOGETHER, corrected_softmax
 from shunter.models.graph.model import INITIAL_DEVIATION, GraphModel, LayerCounts
-from shunter.models.graph.propagation import Backend, NeighbourSum, neighbour_sum
+from shunter.models.graph.propagation import Backend, NeighbourMean
 from shunter.models.graph.spec import Attribute, Graph, LayeredSpec, Range, Searched
 
 
@@ -66,7 +65,9 @@ class Tower(nn.Module):
         width = spec.embedding_dim
         self.values = nn.ParameterList(INITIAL_DEVIATION * torch.randn(one.values, width) for one in attributes)
         self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(spec.layers))
-        self.means = [_Mean(one, nodes, device, backend) for one in attributes]
+        self.means = [
+            NeighbourMean(one.ids, one.nodes, one.values, nodes, device=device, backend=backend) for one in attributes
+        ]
 
     def forward(self, own: Tensor) -> Tensor:
         """Map `[nodes, dim]` to the same shape."""
@@ -78,48 +79,25 @@ class Tower(nn.Module):
         return hidden
 
 
-class _Mean:
-    """Mean over the values of an attribute for each node; zero for a node without values."""
-
-    def __init__(self, attribute: Attribute, nodes: int, device: str | torch.device, backend: Backend) -> None:
-        self.sums: NeighbourSum = neighbour_sum(
-            attribute.ids, attribute.nodes, attribute.values, nodes, device=device, backend=backend
-        )
-        degrees = np.bincount(attribute.nodes, minlength=nodes)
-        self.shares = torch.from_numpy(1 / np.maximum(degrees, 1)).float()[:, None].to(device)
-
-    def __call__(self, values: Tensor) -> Tensor:
-        return self.shares * self.sums(values)
-
-
 class TwoTower(GraphModel[TwoTowerSpec]):
     """A user tower and an item tower, which are independent until their vectors are multiplied.
 
     Vectors are not propagated between users and items, so the vector of a new user or item depends only on its
     attributes. The score is the dot product of the vectors over the temperature.
-
-    Args:
-        spec: Architecture.
-        graph: Edges, with attributes.
-        device: Device of the model.
-        backend: Library of the means of attributes.
     """
 
     spec_class = TwoTowerSpec
 
     item_shares: Tensor
 
-    def __init__(
-        self, spec: TwoTowerSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
-    ) -> None:
-        super().__init__(spec, graph, device=device, backend=backend)
+    def _build(self, device: str | torch.device, backend: Backend) -> None:
+        spec, graph = self.spec, self.graph
         self.user_tower, self.item_tower = (
             Tower(spec, nodes, [one for one in graph.attributes if one.side == side], device=device, backend=backend)
             for side, nodes in (("user", graph.users), ("item", graph.items))
         )
         shares = torch.from_numpy(graph.item_degrees() / graph.edges).float()
         self.register_buffer("item_shares", shares, persistent=False)
-        self.to(device)
 
     @classmethod
     def layer_counts(cls, spec: TwoTowerSpec, graph: Graph) -> LayerCounts:

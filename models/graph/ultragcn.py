@@ -47,12 +47,6 @@ class UltraGcn(GraphModel[UltraGcnSpec]):
     the additional constants are 0 here, and 1e-7 in the published settings of MovieLens-1M). Each of an item's nearest
     neighbours j has the weight `G_ij / (g_i - G_ii) * sqrt(g_i / g_j)`, with co-occurrences G and their sums g
     (equation 13, without the item itself).
-
-    Args:
-        spec: Architecture.
-        graph: Edges.
-        device: Device of the model.
-        backend: Library of the sums, used to count the co-occurrences.
     """
 
     spec_class = UltraGcnSpec
@@ -62,14 +56,12 @@ class UltraGcn(GraphModel[UltraGcnSpec]):
     nearest: Tensor
     closeness: Tensor
 
-    def __init__(
-        self, spec: UltraGcnSpec, graph: Graph, *, device: str | torch.device = "cpu", backend: Backend = "auto"
-    ) -> None:
-        super().__init__(spec, graph, device=device, backend=backend)
+    def _build(self, device: str | torch.device, backend: Backend) -> None:
+        spec, graph = self.spec, self.graph
         user_degrees, item_degrees = (
             torch.from_numpy(degrees).float() for degrees in (graph.user_degrees(), graph.item_degrees())
         )
-        nearest, closeness = _nearest(graph, spec.neighbours, torch.device("cpu"), backend)
+        nearest, closeness = _nearest(graph, spec.neighbours, backend)
         buffers = {
             "user_shares": (user_degrees + 1).sqrt() / user_degrees.clamp(min=1),
             "item_shares": (item_degrees + 1).rsqrt(),
@@ -78,7 +70,6 @@ class UltraGcn(GraphModel[UltraGcnSpec]):
         }
         for name, tensor in buffers.items():
             self.register_buffer(name, tensor, persistent=False)
-        self.to(device)
 
     @classmethod
     def layer_counts(cls, spec: UltraGcnSpec, graph: Graph) -> LayerCounts:
@@ -103,7 +94,7 @@ class UltraGcn(GraphModel[UltraGcnSpec]):
         return (edges + spec.negative_weight * others + spec.neighbour_weight * neighbours).mean()
 
 
-def _nearest(graph: Graph, count: int, device: torch.device, backend: Backend) -> tuple[Tensor, Tensor]:
+def _nearest(graph: Graph, count: int, backend: Backend) -> tuple[Tensor, Tensor]:
     """Return the nearest items of each item and their weights, `[items, count]` each; missing ones have weight 0."""
     degrees = torch.from_numpy(graph.item_degrees()).float()
     histories = torch.from_numpy(graph.user_degrees()).float()
@@ -111,7 +102,7 @@ def _nearest(graph: Graph, count: int, device: torch.device, backend: Backend) -
     sums = torch.zeros(graph.items).index_add(0, edge_items, histories[torch.from_numpy(graph.edge_users)])
     count = min(count, graph.items)
     found = []
-    for some, counts in co_counts(graph, device, backend=backend):
+    for some, counts in co_counts(graph, backend=backend):
         weights = (counts * sums.clamp(min=1).rsqrt()[:, None]).T  # `[some, items]`
         weights[torch.arange(len(some)), some] = 0.0
         scale = sums[some].sqrt() / (sums[some] - degrees[some]).clamp(min=1)

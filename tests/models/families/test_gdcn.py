@@ -4,8 +4,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from shunter.models.families.dcnv2 import CrossedLayers
-from shunter.models.families.gdcn import GatedCrossNetwork
+from shunter.models.families.dcnv2 import CrossedLayers, GatedCrossNetwork
 from shunter.models.layers import CrossNetwork
 from shunter.models.registry import build_model, model_spec
 from tests.models.families.test_dlrm import features_of

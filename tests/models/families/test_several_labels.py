@@ -8,9 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from shunter.models.families.esmm import EsmmLayers, both
-from shunter.models.families.mmoe import MmoeLayers
-from shunter.models.families.ple import PleLayers
+from shunter.models.families.several_labels import EsmmLayers, MmoeLayers, PleLayers, both
 from shunter.models.registry import build_model, model_spec
 from tests.models.families.test_dlrm import features_of
 
