@@ -59,10 +59,7 @@ class HistoryLayers(nn.Module):
         fields = pooled.split(self._widths, dim=1)
         others = [vectors for vectors, is_history in zip(fields, self._is_history, strict=True) if not is_history]
         histories = [vectors for vectors, is_history in zip(fields, self._is_history, strict=True) if is_history]
-        parts = []
-        if self.vectors.count:
-            beside = torch.cat(others, dim=1) if others else dense.new_zeros(dense.shape[0], 0, self._dim)
-            parts.append(self.vectors(dense, beside).flatten(1))
+        parts = [] if not self.vectors.count else [self._other_vectors(dense, others).flatten(1)]
         for number, (vectors, length) in enumerate(zip(histories, lengths.unbind(1), strict=True)):
             encoder = self.encoders[number]
             if self._candidates is None:
@@ -71,6 +68,10 @@ class HistoryLayers(nn.Module):
             place = self._candidates[number]
             parts.append(encoder(vectors, length, None if place is None else fields[place][:, 0]))
         return self.top(torch.cat(parts, dim=1)).squeeze(1)
+
+    def _other_vectors(self, dense: Tensor, others: list[Tensor]) -> Tensor:
+        pooled = torch.cat(others, dim=1) if others else dense.new_zeros(dense.shape[0], 0, self._dim)
+        return self.vectors(dense, pooled)
 
 
 def candidates(features: Features) -> tuple[int | None, ...]:
