@@ -24,7 +24,7 @@ from shunter.engine.loop.malloc_retention import malloc_retention
 from shunter.errors import RequestError
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.models.embeddings.kernel_choice import Chosen
-from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.kinds import build_embeddings
 from shunter.models.embeddings.role import EmbeddingTables
 
 SEED, RATE, BATCHES = 0, 0.1, 4

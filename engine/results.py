@@ -10,8 +10,7 @@ from typing_extensions import TypeVar
 from shunter.engine.checkpoint.checkpoint_settings import CheckpointFigures
 from shunter.engine.metrics import Metrics
 from shunter.engine.stopping import StopReason
-from shunter.models.embeddings.cache_counts import CacheCounts
-from shunter.models.embeddings.row_traffic import RowTraffic
+from shunter.models.embeddings.cache_counts import CacheCounts, RowTraffic
 from shunter.record import Record
 from shunter.statistics.intervals import deciles
 

@@ -19,8 +19,7 @@ from shunter.engine.stopping_text import training_stop_text, with_stop_reason
 from shunter.errors import CheckpointError
 from shunter.frozen import Frozen
 from shunter.hardware.types import EnergyReading, Placement
-from shunter.models.embeddings.cache_counts import CacheCounts
-from shunter.models.embeddings.row_traffic import RowTraffic
+from shunter.models.embeddings.cache_counts import CacheCounts, RowTraffic
 
 FILE = "trained.json"
 

@@ -43,7 +43,9 @@ def count_model(
     """
     check_spec(spec, features)
     full, half = ([_trace(spec, features, size, half=half) for size in BATCHES] for half in (False, True))
-    matmuls = _matmuls(full[0], full[1], half[0])
+    # From a comparison of two batch sizes and two precisions.
+    products = [[one for one in trace.operators if one.product] for trace in (full[0], full[1], half[0])]
+    matmuls = tuple(_matmul(*same) for same in zip(*products, strict=True))
     tables = EmbeddingTables.count_bytes(spec.tables(features))
     lookups = _lookups(features, ids_per_sample)
     fields, bags = len(features.categorical), len(bag_tables(spec, features))
@@ -191,36 +193,23 @@ def _working_bytes(spec: ModelSpec, features: Features, lookups: float) -> float
     return 2 * lookups * (spec.embedding_dim + 1) * FLOAT_BYTES + pooled
 
 
-def _matmuls(small: StepTrace, large: StepTrace, half: StepTrace) -> tuple[MatmulCount, ...]:
-    """Return the matrix products of a step, from a comparison of two batch sizes and two precisions."""
-    products = [[operator for operator in trace.operators if operator.product] for trace in (small, large, half)]
-    return tuple(_matmul(*same) for same in zip(*products, strict=True))
-
-
 def _matmul(small: Operator, large: Operator, half: Operator) -> MatmulCount:
     assert small.product is not None
     assert large.product is not None
     sizes: dict[BatchAxis, int] = dict(zip(AXES, small.product, strict=True))
-    growing: list[BatchAxis] = [
-        axis for axis, here, there in zip(AXES, small.product, large.product, strict=True) if here != there
-    ]
+    growing = [axis for axis, there in zip(AXES, large.product, strict=True) if sizes[axis] != there]
     assert len(growing) == 1, f"a product of {small.module or 'the model'} does not grow with the batch along one axis"
-    axis = growing[0]
-    sizes[axis] //= BATCHES[0]
-    return MatmulCount(
-        count=sizes["count"],
-        m=sizes["m"],
-        n=sizes["n"],
-        k=sizes["k"],
-        batch_axis=axis,
-        half=half.dtype == torch.bfloat16,
-    )
+    sizes[growing[0]] //= BATCHES[0]
+    return MatmulCount(**sizes, batch_axis=growing[0], half=half.dtype == torch.bfloat16)
 
 
 def _precision_counts(traces: Sequence[StepTrace], dense_optimizer: str) -> PrecisionCounts:
     """Return the counts for one precision, from traces at the two batch sizes."""
     small, large = traces
-    traffic = [_traffic_bytes(trace) for trace in traces]
+    traffic = [
+        sum(operator.bytes_read + operator.bytes_written for operator in trace.operators if not operator.product)
+        for trace in traces
+    ]
     grown = BATCHES[1] - BATCHES[0]
     traffic_per_sample = (traffic[1] - traffic[0]) / grown
     peak_per_sample = (large.peak_bytes - small.peak_bytes) / grown
@@ -235,10 +224,6 @@ def _precision_counts(traces: Sequence[StepTrace], dense_optimizer: str) -> Prec
     )
 
 
-def _traffic_bytes(trace: StepTrace) -> int:
-    return sum(operator.bytes_read + operator.bytes_written for operator in trace.operators if not operator.product)
-
-
 def _layers(operators: Sequence[Operator]) -> Iterator[LayerCount]:
     """Yield a count for each matrix product, and one for all operators of a module between two products."""
     moving = [operator for operator in operators if operator.bytes_read + operator.bytes_written]
@@ -246,36 +231,19 @@ def _layers(operators: Sequence[Operator]) -> Iterator[LayerCount]:
         moving, key=lambda operator: (operator.module, operator.product is not None)
     ):
         name = module or "interaction"
-        if is_product:
-            yield from (_product_layer(name, operator) for operator in group)
-            continue
-        same = list(group)
-        yield LayerCount(
-            name=name,
-            kind="elementwise",
-            phase=same[0].phase,
-            dtype=str(same[-1].dtype).removeprefix("torch."),
-            bytes_read=sum(operator.bytes_read for operator in same),
-            bytes_written=sum(operator.bytes_written for operator in same),
-        )
-
-
-def _product_layer(name: str, operator: Operator) -> LayerCount:
-    assert operator.product is not None
-    count, m, n, k = operator.product
-    return LayerCount(
-        name=name,
-        kind="matmul",
-        phase=operator.phase,
-        dtype=str(operator.dtype).removeprefix("torch."),
-        count=count,
-        m=m,
-        n=n,
-        k=k,
-        flops=operator.flops,
-        bytes_read=operator.bytes_read,
-        bytes_written=operator.bytes_written,
-    )
+        for same in ([operator] for operator in group) if is_product else [list(group)]:
+            figures: dict[str, int] = {}
+            if same[0].product:
+                figures = {**dict(zip(AXES, same[0].product, strict=True)), "flops": same[0].flops}
+            yield LayerCount(
+                name=name,
+                kind="matmul" if is_product else "elementwise",
+                phase=same[0].phase,
+                dtype=str(same[-1].dtype).removeprefix("torch."),
+                **figures,
+                bytes_read=sum(operator.bytes_read for operator in same),
+                bytes_written=sum(operator.bytes_written for operator in same),
+            )
 
 
 def _embedding_layer(phase: Phase, *, read: float, written: float) -> LayerCount:

@@ -1,7 +1,7 @@
 """Layers that several model families share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -320,3 +320,20 @@ def initialise_linear(weight: Tensor, bias: Tensor | None) -> None:
     nn.init.xavier_normal_(weight)
     if bias is not None:
         nn.init.normal_(bias, std=len(bias) ** -0.5)
+
+
+def after_relu(layers: nn.Module) -> Iterator[str]:
+    """Yield the paths of the linear layers whose input is the output of a ReLU, and thus never negative."""
+    for name, module in layers.named_modules():
+        if not isinstance(module, nn.Sequential):
+            continue
+        is_positive = False
+        for child_name, child in module.named_children():
+            if isinstance(child, nn.Linear):
+                if is_positive:
+                    yield f"{name}.{child_name}" if name else child_name
+                is_positive = False
+            elif isinstance(child, nn.ReLU):
+                is_positive = True
+            elif not isinstance(child, nn.Dropout | StructuredDropout):
+                is_positive = False

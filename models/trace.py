@@ -125,22 +125,18 @@ class _Recorder(TorchDispatchMode):
         if func.namespace != "prim":
             results = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
             for tensor in results:
-                self._follow(tensor)
+                storage = tensor.untyped_storage()
+                key, size = storage._cdata, storage.nbytes()
+                if key not in self._known:
+                    self._known.add(key)
+                    self._alive_bytes += size
+                    self.peak_bytes = max(self.peak_bytes, self._alive_bytes)
+                    weakref.finalize(storage, self._forget, key, size)
             if results:
                 self._write_down(
                     func, [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)], results
                 )
         return result
-
-    def _follow(self, tensor: Tensor) -> None:
-        storage = tensor.untyped_storage()
-        key, size = storage._cdata, storage.nbytes()
-        if key in self._known:
-            return
-        self._known.add(key)
-        self._alive_bytes += size
-        self.peak_bytes = max(self.peak_bytes, self._alive_bytes)
-        weakref.finalize(storage, self._forget, key, size)
 
     def _forget(self, key: int, size: int) -> None:
         self._known.discard(key)

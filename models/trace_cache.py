@@ -14,7 +14,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -34,10 +33,11 @@ def cached_trace(layers: nn.Module, inputs: Sequence[Tensor], named: str, trace:
         named: Text of everything else that the trace depends on, for the cache key.
         trace: Makes the trace.
     """
-    folder = _folder()
-    if folder is None:
+    try:
+        from shunter.settings import settings
+    except ImportError:  # a machine that only trains and has no home folder
         return trace()
-    path = folder / f"{_key(layers, inputs, named)}.json"
+    path = settings().traces_directory / f"{_key(layers, inputs, named)}.json"
     found = read_or_quarantine(path, _from_json)
     if found is not None:
         with contextlib.suppress(OSError):
@@ -45,31 +45,20 @@ def cached_trace(layers: nn.Module, inputs: Sequence[Tensor], named: str, trace:
         return found
     made = trace()
     with contextlib.suppress(OSError):  # with a full disk the step is traced again next time
-        write_checked(path, _to_json(made))
+        operators = [{**vars(one), "dtype": str(one.dtype).removeprefix("torch.")} for one in made.operators]
+        write_checked(path, json.dumps({**asdict(made), "operators": operators}))
     return made
-
-
-def _folder() -> Path | None:
-    """Return the cache folder; None on a machine that only trains and has no home folder."""
-    try:
-        from shunter.settings import settings
-    except ImportError:
-        return None
-    return settings().traces_directory
 
 
 def _key(layers: nn.Module, inputs: Sequence[Tensor], named: str) -> str:
     weights = [(name, list(weight.shape), str(weight.dtype)) for name, weight in layers.state_dict().items()]
     given = [(list(tensor.shape), str(tensor.dtype), tensor.requires_grad) for tensor in inputs]
-    whole = json.dumps([named, str(layers), weights, given, torch.__version__, _digest_of_sources(_others(layers))])
-    return hashlib.sha256(whole.encode()).hexdigest()[:32]
-
-
-def _others(layers: nn.Module) -> tuple[Path, ...]:
-    """Return the source files of layers from extensions or other distributions."""
+    # Source files of layers from extensions or other distributions.
     names = {type(module).__module__ for module in layers.modules()}
     files = {getattr(sys.modules[name], "__file__", None) for name in names if not name.startswith(OWN_OR_TORCH)}
-    return tuple(sorted(Path(file) for file in files if file))
+    sources = _digest_of_sources(tuple(sorted(Path(file) for file in files if file)))
+    whole = json.dumps([named, str(layers), weights, given, torch.__version__, sources])
+    return hashlib.sha256(whole.encode()).hexdigest()[:32]
 
 
 @lru_cache
@@ -81,18 +70,10 @@ def _digest_of_sources(others: tuple[Path, ...]) -> str:
     return digest.hexdigest()
 
 
-def _to_json(trace: StepTrace) -> str:
-    operators = [{**vars(one), "dtype": str(one.dtype).removeprefix("torch.")} for one in trace.operators]
-    return json.dumps({**asdict(trace), "operators": operators})
-
-
 def _from_json(text: bytes) -> StepTrace:
     values = json.loads(text)
-    return StepTrace(**{**values, "operators": tuple(_operator(one) for one in values["operators"])})
-
-
-def _operator(values: dict[str, Any]) -> Operator:
-    product, dtype = values["product"], getattr(torch, values["dtype"])
-    if not isinstance(dtype, torch.dtype):
-        raise TypeError(f"{values['dtype']} is not a numeric type")
-    return Operator(**{**values, "dtype": dtype, "product": None if product is None else tuple(product)})
+    for one in values["operators"]:
+        one |= {"dtype": getattr(torch, one["dtype"]), "product": one["product"] and tuple(one["product"])}
+        if not isinstance(one["dtype"], torch.dtype):
+            raise TypeError(f"{one['dtype']} is not a numeric type")
+    return StepTrace(**{**values, "operators": tuple(Operator(**one) for one in values["operators"])})

@@ -17,8 +17,7 @@ from shunter.engine.metrics import Metrics
 from shunter.engine.stopping import StopReason
 from shunter.engine.stopping_text import stop_text, training_stop_text
 from shunter.hardware.types import EnergyReading, Placement, Prediction, Workload
-from shunter.models.embeddings.cache_counts import CacheCounts
-from shunter.models.embeddings.row_traffic import RowTraffic
+from shunter.models.embeddings.cache_counts import CacheCounts, RowTraffic
 from shunter.models.spec import ModelSpec
 from shunter.requests import JobRequest
 from shunter.tracking.listing import auc_gain_per_kilojoule

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from shunter.hardware.probes.timing import repeat, threads
-from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.kinds import build_embeddings
 
 ROW_BYTES = (16, 32, 64, 128, 256, 512)
 LOOKUPS = 2**14

@@ -19,7 +19,7 @@ from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch, make_batch
 from shunter.engine.loop.step import applied, build_dense_optimizer, prefetch, seeded, train_step
 from shunter.hardware.probes.timing import repeat
-from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.kinds import build_embeddings
 from shunter.models.registry import build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
 

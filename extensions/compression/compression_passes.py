@@ -27,8 +27,8 @@ from shunter.extensions.compression.subject import (
     with_forms,
     with_members,
 )
+from shunter.models.layers import after_relu
 from shunter.models.output_layer import OutputLayer
-from shunter.models.relu_paths import after_relu
 
 FASTER = 0.98  # of the time; smaller differences are noise
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.75)  # of the hidden units, for pruning

@@ -21,7 +21,7 @@ from shunter.extensions.compression.subject import (
     inputs_of_layers,
     members_of,
 )
-from shunter.models.relu_paths import after_relu
+from shunter.models.layers import after_relu
 from shunter.pareto import on_front
 
 # Sub-vector lengths, numbers of prototypes and bits that are tried, by the names in the search.

@@ -23,8 +23,8 @@ from shunter.engine.loop.step import applied, build_dense_optimizer, seeded, tra
 from shunter.extensions.stalls.sparse_accelerator import BOTH, DENSE, INPUT, LANES, OUTPUT, LayerZeros, Skipping, cycles
 from shunter.frozen import Frozen
 from shunter.models.interactions import Mix
+from shunter.models.layers import after_relu
 from shunter.models.registry import Model, build_model
-from shunter.models.relu_paths import after_relu
 from shunter.models.spec import ModelSpec
 from shunter.tracking.convention import BACKWARD_SPEEDUP
 

@@ -25,8 +25,8 @@ from shunter.errors import RequestError, TooLargeError
 from shunter.extensions.tiers.tiers import RowTiers, check_cache
 from shunter.models.embeddings.cache_counts import CacheCounts
 from shunter.models.embeddings.initial_weights import IndependentRows, draw_tables
+from shunter.models.embeddings.kinds import build_embeddings
 from shunter.models.embeddings.mapped import sum_of_rows
-from shunter.models.embeddings.pooled import build_embeddings
 from shunter.models.embeddings.request import EmbeddingCache, Kernel, TableRequest
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.shards import Shard

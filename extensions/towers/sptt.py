@@ -32,7 +32,7 @@ from shunter.extensions.towers.dmt import Towers
 from shunter.extensions.towers.tower_partitioner import longest_first
 from shunter.models.constant import Constant
 from shunter.models.embeddings.initial_weights import draw_tables
-from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.kinds import build_embeddings
 from shunter.models.embeddings.request import Kernel
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.embeddings.shards import Shard, copy_block

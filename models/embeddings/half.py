@@ -24,8 +24,8 @@ from torch import Tensor
 from shunter.errors import RequestError
 from shunter.models.embeddings.fbgemm_kernel import FbgemmEmbeddings
 from shunter.models.embeddings.initial_weights import hashed_words
+from shunter.models.embeddings.kinds import build_embeddings
 from shunter.models.embeddings.mapped import sum_of_rows
-from shunter.models.embeddings.pooled import build_embeddings
 from shunter.models.embeddings.request import Kernel, TableRequest
 from shunter.models.embeddings.role import EmbeddingTables
 

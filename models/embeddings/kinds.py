@@ -1,8 +1,18 @@
-"""Kinds of embedding tables, and the choice of the kind for a model."""
+"""Kinds of embedding tables, and the choice of the kind for a model.
 
+All tables of a model are looked up by one operator, with the optimiser fused into the backward pass. There are three
+kernels with equal results: this project's own for processors, FBGEMM's table-batched bag for GPUs, and plain torch if
+these are missing. Each stores all tables in one `[rows of all tables, dim]` array, with one float of optimiser state
+per row.
+"""
+
+from collections.abc import Sequence
 from typing import Protocol
 
-from shunter.models.embeddings.request import TableRequest
+import torch
+
+from shunter.models.embeddings.kernel_choice import choose_kernel
+from shunter.models.embeddings.request import Kernel, TableRequest
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.registry import Entry, Registry
 
@@ -54,3 +64,25 @@ def build_tables(wanted: TableRequest) -> EmbeddingTables:
     """
     kinds: map[Kind] = map(KINDS.load, KINDS.names)
     return next(kind for kind in kinds if kind.suits(wanted)).of(wanted)
+
+
+def build_embeddings(
+    rows: Sequence[int],
+    dim: int,
+    *,
+    learning_rate: float,
+    device: torch.device,
+    kernel: Kernel = "auto",
+    table_of: Sequence[int] | None = None,
+) -> EmbeddingTables:
+    """Build embedding tables of one width with uninitialised weights.
+
+    Args:
+        rows: Rows of each table.
+        dim: Width of every row.
+        learning_rate: Step size of the row-wise Adagrad.
+        device: Device of the tables; they cannot be moved.
+        kernel: Library that does the lookups (`shunter.models.embeddings.kernel_choice`).
+        table_of: See `EmbeddingTables`.
+    """
+    return KINDS.load(choose_kernel(kernel, device))(rows, dim, learning_rate, device, table_of)

@@ -54,11 +54,14 @@ class MixedEmbeddings(EmbeddingTables):
     ) -> None:
         super().__init__([shape.rows for shape in shapes], dim, learning_rate, table_of)
         self.shapes = tuple(shapes)
-        kernels = {"native": _Native, "fbgemm": _OneOperator, "torch": _Runs}
-        chosen = choose_kernel(kernel, device)
+        chosen, widths = choose_kernel(kernel, device), [shape.width for shape in shapes]
         self.decays_rows = chosen == "native"
         # Kept out of the module tree, like the kernels of tables of one width.
-        self._kernel = (kernels[chosen](self, device),)
+        self._kernel: tuple[NativeKernel | _OneOperator | _Runs]
+        if chosen == "native":  # pads narrow vectors itself
+            self._kernel = (NativeKernel(self.rows, widths, dim, learning_rate, self.table_of),)
+        else:
+            self._kernel = (_OneOperator(self, device) if chosen == "fbgemm" else _Runs(self, device),)
         self.register_buffer("weight", self._kernel[0].weight)
         self.register_buffer("adagrad_sum", self._kernel[0].adagrad_sum, persistent=False)
         self._bags = MixedBags(shapes, dim, self.table_of).to(device)
@@ -97,7 +100,7 @@ class MixedEmbeddings(EmbeddingTables):
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Sum the rows of each bag, and pad them with zeros: `[batch, bags of a sample * dim]`."""
         kernel = self._kernel[0]
-        if isinstance(kernel, _Native):
+        if isinstance(kernel, NativeKernel):
             kernel.set_decay(self.row_l2, self.frozen_tables)
             return kernel(values, offsets, weights)
         return self._bags.filled_up(kernel(values, offsets, weights))
@@ -144,14 +147,6 @@ class MixedBags(nn.Module):
         ids_of_bag = offsets[::batch].diff()
         divisors = self.divisors.to(values.dtype).repeat_interleave(ids_of_bag, output_size=len(values))
         return values.remainder(divisors)
-
-
-class _Native(NativeKernel):
-    """Native kernel, which pads narrow vectors itself."""
-
-    def __init__(self, embeddings: MixedEmbeddings, device: torch.device) -> None:
-        widths = [shape.width for shape in embeddings.shapes]
-        super().__init__(embeddings.rows, widths, embeddings.dim, embeddings.learning_rate, embeddings.table_of)
 
 
 class _OneOperator:

@@ -14,9 +14,8 @@ import torch
 from torch import Tensor, nn
 
 from shunter.models.constant import Constant
-from shunter.models.embeddings.cache_counts import CacheCounts
+from shunter.models.embeddings.cache_counts import CacheCounts, RowTraffic
 from shunter.models.embeddings.initial_weights import draw_tables
-from shunter.models.embeddings.row_traffic import RowTraffic
 from shunter.models.embeddings.shards import Shard
 from shunter.models.spec import TableShape
 

@@ -90,16 +90,11 @@ def _empty_gradient(vectors: Tensor, gradient: Tensor) -> Tensor:
     return torch.empty_like(vectors, memory_format=torch.contiguous_format)
 
 
-def _define() -> None:
-    """Register both functions as operators of torch, with fake implementations that give torch.compile the shapes."""
-    torch.library.define("shunter::pairwise_products", "(Tensor vectors) -> Tensor")
-    torch.library.define("shunter::pairwise_gradient", "(Tensor vectors, Tensor gradient) -> Tensor")
-    for name, function, empty in (
-        ("shunter::pairwise_products", pairwise_products, _empty_products),
-        ("shunter::pairwise_gradient", pairwise_gradient, _empty_gradient),
-    ):
-        torch.library.impl(name, "CPU", function)
-        torch.library.register_fake(name, empty)
-
-
-_define()
+# Operators of torch, with fake implementations that give torch.compile the shapes.
+for _name, _arguments, _function, _empty in (
+    ("shunter::pairwise_products", "(Tensor vectors)", pairwise_products, _empty_products),
+    ("shunter::pairwise_gradient", "(Tensor vectors, Tensor gradient)", pairwise_gradient, _empty_gradient),
+):
+    torch.library.define(_name, f"{_arguments} -> Tensor")
+    torch.library.impl(_name, "CPU", _function)
+    torch.library.register_fake(_name, _empty)

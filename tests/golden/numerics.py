@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.kinds import build_embeddings
 from shunter.models.layers import DotInteraction
 
 LIBRARIES = ("torch", "fbgemm-gpu-cpu", "numpy", "scipy", "optuna")

@@ -22,8 +22,8 @@ from torch import distributed as dist
 from torch.nn.functional import embedding_bag
 
 from shunter.models.constant import Constant
+from shunter.models.embeddings.cache_counts import RowTraffic
 from shunter.models.embeddings.role import EPSILON
-from shunter.models.embeddings.row_traffic import RowTraffic
 from shunter.models.embeddings.shards import Shard
 
 MARKED_ROWS_A_LOOKUP = 16

@@ -20,10 +20,10 @@ from shunter.extensions.distributed.tables.exchanged import ExchangedTable, RowE
 from shunter.extensions.distributed.tables.selected_columns import ColumnOrder
 from shunter.extensions.distributed.tables.sharding_types import CommunicationPrecision
 from shunter.extensions.distributed.tables.torchrec_tables import MakePlan, SentIds, TorchRecTables
+from shunter.models.embeddings.cache_counts import RowTraffic
 from shunter.models.embeddings.initial_weights import ROWS_DRAWN_AT_ONCE, IndependentRows, draw_tables
 from shunter.models.embeddings.mixed import MixedBags
 from shunter.models.embeddings.role import EmbeddingTables
-from shunter.models.embeddings.row_traffic import RowTraffic
 from shunter.models.embeddings.shards import Shard, copy_block
 from shunter.models.spec import TableShape
 

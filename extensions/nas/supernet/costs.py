@@ -36,7 +36,7 @@ from shunter.hardware.probes.timing import repeat, threads
 from shunter.hardware.types import Quantity
 from shunter.models.counting import count_model
 from shunter.models.counts import FLOAT_BYTES
-from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.kinds import build_embeddings
 from shunter.models.interactions import dlrm_interaction
 from shunter.models.spec import rows_kept
 

@@ -25,7 +25,7 @@ from shunter.extensions.nas.supernet.space import (
     dim_choice,
     share_choice,
 )
-from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.kinds import build_embeddings
 from shunter.models.embeddings.request import Kernel
 from shunter.models.interactions import DlrmInteraction, dlrm_interaction, pair_count
 from shunter.models.layers import initialise_linear

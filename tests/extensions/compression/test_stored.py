@@ -20,8 +20,8 @@ from shunter.extensions.compression.compressed_linear import Int8Linear
 from shunter.extensions.compression.subject import hidden_linears, inputs_of_layers, members_of, with_forms
 from shunter.model_families import MODEL_FAMILIES
 from shunter.models.ensemble import Ensemble
+from shunter.models.layers import after_relu
 from shunter.models.registry import Model, build_model, model_spec
-from shunter.models.relu_paths import after_relu
 from tests.engine.synthetic import write_dataset
 
 EXECUTION = Execution()

@@ -14,7 +14,7 @@ from torch import Tensor
 from shunter.engine.data.prefetch import Prefetcher
 from shunter.errors import HardwareError, RequestError, TooLargeError
 from shunter.extensions.tiers.tiered import TieredEmbeddings
-from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.kinds import build_embeddings
 from shunter.models.embeddings.request import EmbeddingCache, Kernel
 from shunter.models.embeddings.role import EmbeddingTables
 from tests.models.kernels import KERNELS

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.errors import RequestError
 from shunter.model_families import MODEL_FAMILIES
+from shunter.models.embeddings.kinds import build_embeddings
 from shunter.models.embeddings.mixed import MixedEmbeddings
-from shunter.models.embeddings.pooled import build_embeddings
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.embeddings.role import EPSILON
 from shunter.models.registry import build_model, check_spec, model_spec

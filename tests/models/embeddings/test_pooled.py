@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from shunter.errors import RequestError
 from shunter.models.embeddings import kernel_choice, role
+from shunter.models.embeddings.kinds import build_embeddings
 from shunter.models.embeddings.native_kernel import NativeEmbeddings
-from shunter.models.embeddings.pooled import build_embeddings
 from shunter.models.embeddings.role import EPSILON, EmbeddingTables
 from shunter.models.embeddings.torch_kernel import TorchEmbeddings
 from tests.models.kernels import KERNELS

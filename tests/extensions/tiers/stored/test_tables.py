@@ -13,7 +13,7 @@ from shunter.errors import TooLargeError
 from shunter.extensions.tiers.stored.memory_division import divide
 from shunter.extensions.tiers.stored.row_file import RowFile
 from shunter.extensions.tiers.stored.tables import StoredEmbeddings
-from shunter.models.embeddings.pooled import build_embeddings
+from shunter.models.embeddings.kinds import build_embeddings
 
 ROWS, DIM, TABLE_OF = (700, 5, 3_000), 8, (0, 1, 2, 2)
 LEAST = 8 * 3 * 4_096
