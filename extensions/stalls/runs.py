@@ -1,25 +1,30 @@
 """Runs of the stall profiler in each of its processes; all processes make the same calls at the same time."""
 
+import gc
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from itertools import cycle, islice
+from itertools import count, cycle, islice
 from typing import Any
 
+import numpy as np
 import torch
 from torch import distributed as dist
 
 from shunter.engine.config import Execution
 from shunter.engine.data.batch import Batch
+from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.step import admitted_batches, applied, build_dense_optimizer, prefetch, train_step
 from shunter.engine.memory import available_memory_bytes, check_tables_fit
 from shunter.engine.table_files import are_supported
+from shunter.errors import RequestError
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
+from shunter.extensions.distributed.training.loader import ShareLoader
 from shunter.extensions.distributed.training.processes import ManyProcesses
-from shunter.extensions.stalls.batches import StallBatches, largest_window_rows
 from shunter.extensions.stalls.linked import Wire
 from shunter.extensions.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
+from shunter.hardware.devices.page_cache import drop_from_page_cache, page_cache_share
 from shunter.hardware.probes.timing import synchronize
 from shunter.model_families import reads_positions
 from shunter.models.embeddings.request import EmbeddingCache
@@ -28,7 +33,78 @@ from shunter.models.spec import ModelSpec
 
 Step = Callable[[Any], object]
 FEWER_STEPS = 20  # for runs that need only an order of magnitude, or no timing
+LARGEST_CACHED_SHARE = 0.1
 ONE_DEVICE = "this run needs two devices, but there is only one"
+
+
+class StallBatches:
+    """Batches of the training part for one process, in the shuffled order of a training run.
+
+    Args:
+        dataset: Data set.
+        batch_size: Samples per process.
+        rank: Rank of this process.
+        processes: Number of processes.
+
+    Raises:
+        RequestError: The training part is smaller than one batch of all processes.
+    """
+
+    def __init__(self, dataset: Dataset, batch_size: int, rank: int, processes: int) -> None:
+        self._dataset, self._rank, self._processes = dataset, rank, processes
+        self._size = batch_size * processes
+        if dataset.splits["train"].rows < self._size:
+            raise RequestError(
+                f"The training part of {dataset.name} has only {dataset.splits['train'].rows:,} rows, but "
+                f"a step of {self._size:,} samples on {processes} device(s) needs more: lower the batch "
+                "size."
+            )
+
+    def read(self) -> Generator[Batch, None, None]:
+        """Yield full batches, epoch after epoch without end."""
+        loader = ShareLoader(self._rank, self._processes, self._dataset, "train", self._size, shuffle=True, seed=0)
+        for epoch in count():
+            rows = loader.rows_of_batches(epoch=epoch)
+            yield from (loader.read(some) for some in rows if not isinstance(some, slice) and len(some) == self._size)
+
+    def resident(self, number: int, device: torch.device) -> list[Batch]:
+        """Return the first `number` batches, copied to the device."""
+        return [batch.to(device) for batch in islice(self.read(), number)]
+
+    def drop_files(self) -> str | None:
+        """Drop the files of the training part from the page cache; every process must call this at the same time.
+
+        Returns:
+            Reason why the files could not be dropped; None on success.
+        """
+        gc.collect()  # files that are still mapped would not be dropped
+        dist.barrier()
+        reason = [None]
+        if self._rank == 0:
+            files = sorted(self._dataset.directory.glob("train.*.npy"))
+            drop_from_page_cache(files)
+            share = page_cache_share(files)
+            if share is None or share > LARGEST_CACHED_SHARE:
+                reason = ["the files of the data set cannot be dropped from memory on this file system"]
+        dist.broadcast_object_list(reason)
+        return reason[0]
+
+
+def largest_window_rows(batches: Sequence[Batch], rows: Sequence[int], window: int) -> int:
+    """Return the largest number of embedding rows that `window` consecutive batches access, over all tables.
+
+    Args:
+        batches: Batches in order.
+        rows: Number of rows of each table.
+        window: Number of batches in flight at a time.
+    """
+    starts = np.cumsum((0, *rows[:-1]))
+    touched = []
+    for batch in batches:
+        ids_of_table = np.diff(batch.offsets[:: len(batch)].numpy())
+        touched.append(np.unique(batch.values.numpy() + np.repeat(starts, ids_of_table)))
+    windows = (touched[first : first + window] for first in range(max(1, len(touched) - window + 1)))
+    return max(len(np.unique(np.concatenate(some))) for some in windows)
 
 
 class StallRuns:
@@ -60,7 +136,10 @@ class StallRuns:
         self._batches = StallBatches(plan.dataset, execution.batch_size, self.rank, self.count)
         self._resident = self._batches.resident(plan.steps + plan.warmup_steps, self._device)
         self._find_what_cannot_be_measured()
-        self._check_memory()
+        # The memory of a process holds a full copy of the tables in addition to its shards.
+        left = available_memory_bytes(self._device)
+        left = left // (self.count + 1) if self._device.type == "cpu" else left
+        check_tables_fit(plan.spec, plan.dataset.features, execution, left)
         local = self._local_model(plan.spec)
         self._alone = self._step_alone(local)
         # Copies of the tables in every process; only the dense gradients are exchanged.
@@ -114,7 +193,8 @@ class StallRuns:
         if name in ("S0", "S1", "S7"):
             return self._make_on_one_device(name) if self.rank == 0 else []
         if name in ("L3", "L4"):
-            return self._read_alone()
+            # One reader that works as in training, without a model.
+            return self._timed(lambda _: None, self._batches.read(), warmup=())
         if name in ("S3", "S4"):
             with prefetch(self._batches.read(), self._execution) as batches:
                 return self._timed(self._together, batches)
@@ -153,16 +233,6 @@ class StallRuns:
             step(next(source))
             synchronize(self._device)
             seconds.append(self._now() - started)
-        return seconds
-
-    def _read_alone(self) -> list[float]:
-        """Return the seconds per batch of one reader that works as in training, without a model."""
-        batches, seconds = self._batches.read(), []
-        for _ in range(self._plan.steps):
-            started = self._now()
-            next(batches)
-            seconds.append(self._now() - started)
-        batches.close()
         return seconds
 
     @contextmanager
@@ -221,13 +291,6 @@ class StallRuns:
             cache=EmbeddingCache(rows=self.slow_tier_rows[0], window_batches=self._execution.prefetch_depth + 2),
         ).train()
         return model, self._step_alone(model)
-
-    def _check_memory(self) -> None:
-        """Raise if the memory of a process cannot hold a full copy of the tables in addition to its shards."""
-        left = available_memory_bytes(self._device)
-        if self._device.type == "cpu":
-            left //= self.count + 1
-        check_tables_fit(self._plan.spec, self._plan.dataset.features, self._execution, left)
 
     def _find_what_cannot_be_measured(self) -> None:
         if self.count == 1:

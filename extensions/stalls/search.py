@@ -1,4 +1,4 @@
-"""Stalls of one training run on this machine: from the request to the report."""
+"""Stalls of one training run on this machine: from the request to the measurements."""
 
 import tempfile
 from collections.abc import Callable, Sequence
@@ -14,8 +14,6 @@ from shunter.extensions.distributed.links.processes import run_group
 from shunter.extensions.distributed.private_files import read_private, write_private
 from shunter.extensions.distributed.training import Machine, Sharding
 from shunter.extensions.stalls.plan import StallMeasurements, StallPlan
-from shunter.extensions.stalls.report import StallReport, build_report
-from shunter.extensions.stalls.useful_share import useful_share
 from shunter.extensions.stalls.worker import PLAN, RESULT
 from shunter.hardware.types import HardwareProfile
 from shunter.models.registry import check_spec, model_spec
@@ -43,30 +41,6 @@ def choose_profile(request: ProfileRequest, profiles: Sequence[HardwareProfile])
     return next((profile for profile in wanted if profile.accelerator.kind == "cuda"), wanted[0])
 
 
-def stalls_of(
-    dataset: Dataset, request: ProfileRequest, profile: HardwareProfile, on_progress: Callable[[str], None]
-) -> StallReport:
-    """Measure the stalls of a training run and analyse them.
-
-    Args:
-        dataset: Data set.
-        request: Model, batch size, devices.
-        profile: Profile of the accelerator to train on.
-        on_progress: Called with a description of the current measurement.
-
-    Raises:
-        RequestError: The model is unknown, or a step needs more samples than the data has.
-        HardwareError: There are too few devices, or a process failed.
-    """
-    from shunter.extensions.stalls.search import measure_stalls
-
-    plan = make_plan(dataset, request, profile)
-    report = build_report(plan, measure_stalls(plan, on_progress), profile)
-    on_progress("which multiplications count")
-    useful = useful_share(dataset, plan.spec, plan.execution, plan.hyperparameters)
-    return report.model_copy(update={"useful": useful})
-
-
 def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfile) -> StallPlan:
     """Return the plan of the measurements for a request; processes on a CPU share its cores and its memory.
 
@@ -77,7 +51,7 @@ def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfil
     spec = model_spec(request.model or "dlrm")
     check_spec(spec, dataset.features)
     on_cpu = accelerator.kind == "cpu"
-    devices = request.stalls.devices or (min(2, accelerator.cores) if on_cpu else _cuda_devices())
+    devices = request.stalls.devices or (min(2, accelerator.cores) if on_cpu else torch.cuda.device_count())
     return StallPlan(
         dataset=dataset,
         spec=spec,
@@ -107,16 +81,7 @@ def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfil
     )
 
 
-def _cuda_devices() -> int:
-    import torch
-
-    return torch.cuda.device_count()
-
-
-MODULE = "shunter.extensions.stalls.worker"
-
-
-def measure_stalls(plan: StallPlan, on_progress: Callable[[str], None] | None = None) -> StallMeasurements:
+def measure_stalls(plan: StallPlan, on_progress: Callable[[str], object] = lambda _: None) -> StallMeasurements:
     """Run all measurements of a plan in separate processes.
 
     Args:
@@ -133,12 +98,9 @@ def measure_stalls(plan: StallPlan, on_progress: Callable[[str], None] | None = 
             f"{torch.cuda.device_count()}: use fewer processes."
         )
 
-    def keep(kind: str, value: str) -> None:
-        if on_progress is not None:
-            on_progress(value)
-
     with tempfile.TemporaryDirectory(prefix="shunter-") as name:
         folder = Path(name)
         write_private(plan, folder / PLAN)
-        run_group(MODULE, folder, plan.processes, threads=plan.execution.threads, on_report=keep)
+        module, report = "shunter.extensions.stalls.worker", lambda kind, value: on_progress(value)
+        run_group(module, folder, plan.processes, threads=plan.execution.threads, on_report=report)
         return read_private(folder / RESULT)

@@ -7,10 +7,11 @@ the inputs that are not zero. The weight gradient counts each pair of a nonzero 
 this.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -105,9 +106,35 @@ class UsefulShare(Frozen):
 class _Seen:
     """Zeros that the hooks of a linear layer have counted in the steps so far."""
 
+    is_behind_relu: bool
     zeros: list[LayerZeros] = field(default_factory=list)
     dead: list[float] = field(default_factory=list)
     input: tuple[np.ndarray, bool, float] | None = None
+
+    def before_forward(self, module: nn.Module, given: tuple[Tensor, ...]) -> None:
+        active = _rows(module, given[0].detach()) != 0
+        dead = 1 - float(active.any(0).float().mean())
+        self.input = active.sum(1).cpu().numpy(), given[0].requires_grad, dead
+
+    def after_forward(self, module: nn.Linear, _: tuple[Tensor, ...], output: Tensor) -> None:
+        if output.requires_grad:
+            output.register_hook(partial(self._count, module))
+
+    def _count(self, module: nn.Linear, gradient: Tensor) -> None:
+        if self.input is None:
+            return
+        active, is_needed, dead = self.input
+        needed = active if self.is_behind_relu else np.full(len(active), module.in_features)
+        self.zeros.append(
+            LayerZeros(
+                inputs=module.in_features,
+                outputs=module.out_features,
+                active_inputs=active,
+                needed_inputs=needed if is_needed else np.zeros(len(active), np.int64),
+                active_gradients=(_rows(module, gradient) != 0).sum(1).cpu().numpy(),
+            )
+        )
+        self.dead.append(dead)
 
 
 @contextmanager
@@ -118,50 +145,14 @@ def watched(layers: nn.Module) -> Iterator[dict[str, _Seen]]:
     handles: list[Any] = []
     for path, module in layers.named_modules():
         if isinstance(module, nn.Linear):
-            seen[path] = _Seen()
-            handles.append(module.register_forward_pre_hook(_before(seen[path])))
-            handles.append(module.register_forward_hook(_after(seen[path], behind_relu=path in behind_relu)))
+            seen[path] = _Seen(path in behind_relu)
+            handles.append(module.register_forward_pre_hook(seen[path].before_forward))
+            handles.append(module.register_forward_hook(seen[path].after_forward))
     try:
         yield seen
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _before(seen: _Seen) -> Callable[..., None]:
-    def note(module: nn.Module, given: tuple[Tensor, ...]) -> None:
-        rows = _rows(module, given[0].detach())
-        active = rows != 0
-        dead = 1 - float(active.any(0).float().mean())
-        seen.input = active.sum(1).cpu().numpy(), given[0].requires_grad, dead
-
-    return note
-
-
-def _after(seen: _Seen, *, behind_relu: bool) -> Callable[..., None]:
-    def count(module: nn.Linear, gradient: Tensor) -> None:
-        if seen.input is None:
-            return
-        rows = _rows(module, gradient)
-        active, is_needed, dead = seen.input
-        needed = active if behind_relu else np.full(len(active), module.in_features)
-        seen.zeros.append(
-            LayerZeros(
-                inputs=module.in_features,
-                outputs=module.out_features,
-                active_inputs=active,
-                needed_inputs=needed if is_needed else np.zeros(len(active), np.int64),
-                active_gradients=(rows != 0).sum(1).cpu().numpy(),
-            )
-        )
-        seen.dead.append(dead)
-
-    def note(module: nn.Module, _: tuple[Tensor, ...], output: Tensor) -> None:
-        assert isinstance(module, nn.Linear)
-        if output.requires_grad:
-            output.register_hook(partial(count, module))
-
-    return note
 
 
 def _rows(layer: nn.Module, tensor: Tensor) -> Tensor:
@@ -226,7 +217,8 @@ def useful_share(
         model: Model = build_model(spec, dataset.features, embedding_learning=learning, device=device).train()
         optimizer = build_dense_optimizer(model, hyperparameters)
         batch_size = min(execution.batch_size, dataset.splits["train"].rows)
-        batches = _endless(BatchLoader(dataset, "train", batch_size, shuffle=True))
+        loader = BatchLoader(dataset, "train", batch_size, shuffle=True)
+        batches = (one for epoch in count() for one in loader.batches(epoch=epoch) if len(one) == batch_size)
         for _ in range(steps - MEASURED):
             train_step(model, optimizer, next(batches).to(device), execution.precision)
         with watched(model.layers) as seen:
@@ -236,10 +228,3 @@ def useful_share(
         return None
     layers = tuple(layer_share(name, one, MEASURED * batch_size) for name, one in seen.items() if one.zeros)
     return UsefulShare(model=spec.family, batch_size=batch_size, steps=steps, layers=layers)
-
-
-def _endless(loader: BatchLoader) -> Iterator[Any]:
-    epoch = 0
-    while True:
-        yield from (batch for batch in loader.batches(epoch=epoch) if len(batch) == min(loader.batch_size, loader.rows))
-        epoch += 1
