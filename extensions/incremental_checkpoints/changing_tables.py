@@ -14,8 +14,16 @@ from shunter.engine.checkpoint.checkpoint_settings import FEWEST_BITS_OF_BEST, C
 from shunter.engine.checkpoint.generations import Content, Part, StoredFile, base_chain, hash_of
 from shunter.engine.checkpoint.storage import read_tensors
 from shunter.engine.checkpoint.training_tensors import bytes_of, check_finite
-from shunter.extensions.incremental_checkpoints.hot_rows import HOT_BITS, HotRowSplitter
-from shunter.extensions.incremental_checkpoints.pieces import Piece, StoredRows, decode, encode, filled, put_into
+from shunter.extensions.incremental_checkpoints.pieces import (
+    HOT_BITS,
+    HotRowSplitter,
+    Piece,
+    StoredRows,
+    decode,
+    encode,
+    filled,
+    put_into,
+)
 from shunter.extensions.incremental_checkpoints.snapshot import Snapshot
 from shunter.extensions.incremental_checkpoints.touched import History, Intervals, TouchedRows
 from shunter.models.embeddings.initial_weights import RULE

@@ -65,25 +65,14 @@ class Difference:
 
 @dataclass(frozen=True)
 class _Source:
-    """Table of the former model that a new table may take rows from.
+    """Table of the former model that a new table may take rows from."""
 
-    Attributes:
-        member: Member of the former model; None if no table is compatible.
-        table: `[rows, width]`.
-        former: Row of `table` with the same meaning for each new row, int64 `[rows]`; -1 if there is none.
-    """
-
-    member: int | None
-    table: Tensor
-    former: Tensor
+    member: int | None  # of the former model; None if no table is compatible
+    table: Tensor  # [rows, width]
+    former: Tensor  # row of `table` with the same meaning for each new row, int64 [rows]; -1 if there is none
 
     def differs(self, values: Tensor, numbers: Tensor) -> Tensor:
-        """Return bool `[rows]`: True for rows that do not equal their former rows bit for bit.
-
-        Args:
-            values: New rows, `[rows, width]`.
-            numbers: Row numbers of `values`.
-        """
+        """Return whether rows with these numbers differ from their former rows in any bit, bool `[rows]`."""
         parts = [torch.empty(0, dtype=torch.bool)]
         for some, at in zip(values.split(ROWS_AT_ONCE), numbers.split(ROWS_AT_ONCE), strict=True):
             former = self.former[at]
@@ -150,7 +139,11 @@ def apply_delta(
                             table[at] = source.table[source.former[at]].to(table)
                 prefix = f"rows.{number}.{position}."
                 parts = {key.removeprefix(prefix): part for key, part in tensors.items() if key.startswith(prefix)}
-                values = _values(parts, increment.bits, table.shape[1])
+                if "weight" in parts:
+                    values = parts["weight"]
+                else:
+                    quantised = QuantisedRows(parts["codes"], parts["scale"], parts["bias"])
+                    values = restore_rows(quantised, increment.bits, table.shape[1])
                 table[read_rows(parts, len(values))] = values.to(table)
         layers = {name: tensors[f"layers.{name}"] for name in now.state_dict() if not _is_table(name)}
         now.load_state_dict(layers, strict=False)
@@ -199,9 +192,3 @@ def _parts(table: Tensor, numbers: Tensor, source: _Source, bits: int, figures: 
     figures.squared_error += float((restored - values).double().square().sum())
     figures.squared_sum += float(values.double().square().sum())
     return {**name_rows(numbers), **parts}
-
-
-def _values(parts: Mapping[str, Tensor], bits: int, width: int) -> Tensor:
-    if "weight" in parts:
-        return parts["weight"]
-    return restore_rows(QuantisedRows(parts["codes"], parts["scale"], parts["bias"]), bits, width)

@@ -13,6 +13,9 @@ from shunter.errors import CheckpointError
 from shunter.models.embeddings.shards import Shard
 
 PIECE_BYTES = 4 << 20
+HOT_SHARE = 0.1
+HOT_BITS = 8
+ROWS_LOOKED_AT = 1 << 12  # evenly sampled rows of a shard: enough to estimate the share to about 0.01
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +117,37 @@ class StoredRows:
             yield rows_at(piece, np.flatnonzero(is_left))
 
 
+class HotRowSplitter:
+    """Splitter of pieces into frequently accessed rows, which are stored in more bits, and other rows.
+
+    A row's rounding error counts in the loss at each lookup, and lookups follow a power law. Row-wise Adagrad's sums of
+    squared gradients grow with each lookup, so that the rows with the largest sums of their table are the hot rows.
+    Storing a tenth of the rows in 8 bits instead of 2 to 4 avoids most of the quality loss of few bits.
+
+    Args:
+        shards: Live blocks of the tables, with the optimizer state that measures access frequency.
+    """
+
+    def __init__(self, shards: Iterable[Shard]) -> None:
+        looked_at: dict[int, list[Tensor]] = {}
+        for shard in shards:
+            every = max(len(shard.adagrad_sum) // ROWS_LOOKED_AT, 1)
+            looked_at.setdefault(shard.table, []).append(shard.adagrad_sum[::every].detach().cpu())
+        self._least = {
+            table: float(np.quantile(torch.cat(sums).numpy(), 1 - HOT_SHARE)) for table, sums in looked_at.items()
+        }
+
+    def divide(self, piece: Piece) -> Iterator[Piece]:
+        """Yield the hot rows of a piece, with their bits, then its other rows; yield a quantised piece unchanged."""
+        if piece.stored_bits is not None:
+            yield piece
+            return
+        is_hot = (piece.adagrad_sum > self._least[piece.table]).numpy()
+        for wanted, bits in ((is_hot, HOT_BITS), (~is_hot, None)):
+            if wanted.any():
+                yield replace(rows_at(piece, np.flatnonzero(wanted)), own_bits=bits)
+
+
 def encode(piece: Piece, bits: int, number: int) -> dict[str, Tensor]:
     """Return the tensors of a piece in a file, by name.
 
@@ -162,7 +196,8 @@ def decode(tensors: Mapping[str, Tensor]) -> Iterator[Piece]:
         try:
             _, table, first_row, first_column, columns, bits, _ = key.split(".")
             sums = group["adagrad_sum"].float()
-            weight = group["weight"] if int(bits) == FULL_PRECISION else _quantised(group)
+            is_full = int(bits) == FULL_PRECISION
+            weight = group["weight"] if is_full else QuantisedRows(group["codes"], group["scale"], group["bias"])
             piece = Piece(
                 table=int(table),
                 first_row=int(first_row),
@@ -171,7 +206,7 @@ def decode(tensors: Mapping[str, Tensor]) -> Iterator[Piece]:
                 weight=weight,
                 adagrad_sum=sums,
                 columns=int(columns),
-                stored_bits=None if int(bits) == FULL_PRECISION else int(bits),
+                stored_bits=None if is_full else int(bits),
             )
         except (KeyError, ValueError) as error:
             raise CheckpointError(
@@ -256,10 +291,6 @@ def _without(kept: tuple[Tensor, QuantisedRows, int], rows: Tensor) -> tuple[Ten
         return kept
     stays = torch.from_numpy(np.delete(np.arange(len(numbers)), gone))
     return numbers[stays], _selected(quantised, stays), bits
-
-
-def _quantised(group: Mapping[str, Tensor]) -> QuantisedRows:
-    return QuantisedRows(codes=group["codes"], scale=group["scale"], bias=group["bias"])
 
 
 def name_rows(rows: Tensor) -> dict[str, Tensor]:

@@ -100,7 +100,8 @@ class RemoteCopy:
         """
         if self._writer.is_busy or self._is_over:
             return
-        name = next(iter(self._layout.lists(_names_in(directory))), "")
+        names = [path.relative_to(directory).as_posix() for path in directory.rglob("*.json")]
+        name = next(iter(self._layout.lists(names)), "")
         if not name or name == self._copied:
             return
         try:
@@ -144,7 +145,10 @@ class RemoteCopy:
                 return False
             checksum = wanted.get(one)
             if one not in there or checksum is None or self._known.get(one) != checksum:
-                self._put(directory / one, one)
+                remote = f"{self._root}/{one}"
+                self._files.makedirs(remote.rpartition("/")[0], exist_ok=True)
+                self._files.put_file(str(directory / one), remote)
+                self._throttle.wrote((directory / one).stat().st_size)
                 self._known[one] = checksum
         lists = self._layout.lists({*there, name})
         kept: set[str] = set()
@@ -155,12 +159,6 @@ class RemoteCopy:
             self._files.rm_file(f"{self._root}/{gone}")
         self._known = {one: checksum for one, checksum in self._known.items() if one in kept}
         return True
-
-    def _put(self, path: Path, name: str) -> None:
-        remote = f"{self._root}/{name}"
-        self._files.makedirs(remote.rpartition("/")[0], exist_ok=True)
-        self._files.put_file(str(path), remote)
-        self._throttle.wrote(path.stat().st_size)
 
     def _fetch_state(self, directory: Path, name: str) -> None:
         wanted = self._layout.files(name, self._read)
@@ -176,7 +174,9 @@ class RemoteCopy:
             its_own = name.partition("/")[0]  # the list completes the state, so it is moved last
             directory.mkdir(parents=True, exist_ok=True)
             for path in sorted(Path(folder).iterdir(), key=lambda path: path.name == its_own):
-                _move(path, directory / path.name)
+                if (directory / path.name).is_dir():
+                    shutil.rmtree(directory / path.name)
+                path.replace(directory / path.name)
         self._layout.fetched(directory, name)
         self._known |= wanted
 
@@ -248,21 +248,11 @@ def remove_copies(address: str) -> None:
         log.warning("The copies of checkpoints at %s cannot be removed (%s).", without_secrets(address), _reason(error))
 
 
-def _names_in(directory: Path) -> list[str]:
-    return [path.relative_to(directory).as_posix() for path in directory.rglob("*.json")]
-
-
 def _check_inside(name: str) -> None:
     """Raise CheckpointError for a file name outside of the folder, as the remote list may be forged."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or not path.parts:
         raise CheckpointError(f"its list names {name!r}, which is in another folder")
-
-
-def _move(path: Path, target: Path) -> None:
-    if target.is_dir():
-        shutil.rmtree(target)
-    path.replace(target)
 
 
 def _reason(error: Exception) -> str:

@@ -34,17 +34,11 @@ MOST_BEFORE_WRITING_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class _Block:
-    """Tables of one width whose rows are consecutive.
+    """Tables of one width whose rows are consecutive; the memory is live."""
 
-    Attributes:
-        first: Number of the first row, counted through all tables.
-        weight: `[rows, width]`, live.
-        sums: `[rows]`, live.
-    """
-
-    first: int
-    weight: Tensor
-    sums: Tensor
+    first: int  # number of the first row, counted through all tables
+    weight: Tensor  # [rows, width]
+    sums: Tensor  # [rows]
 
     @property
     def row_bytes(self) -> int:
@@ -53,17 +47,11 @@ class _Block:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Copied rows of a block.
+    """Copied rows of a block."""
 
-    Attributes:
-        numbers: int64 `[rows]`, ascending, counted through all tables.
-        weight: `[rows, width]`.
-        sums: `[rows]`.
-    """
-
-    numbers: np.ndarray
-    weight: np.ndarray
-    sums: np.ndarray
+    numbers: np.ndarray  # int64 [rows], ascending, counted through all tables
+    weight: np.ndarray  # [rows, width]
+    sums: np.ndarray  # [rows]
 
     @property
     def nbytes(self) -> int:
@@ -118,7 +106,8 @@ class Snapshot:
         with self._changed:
             while not self._is_over:
                 pending = _distinct(numbers[self._pending[numbers]])
-                if self._has_room(pending):
+                widest = max(block.row_bytes for block in self._blocks)
+                if not self._copied_bytes or self._copied_bytes + len(pending) * widest <= self._most_bytes:
                     self._copy(pending)
                     return
                 if self._may_give_up:
@@ -173,10 +162,6 @@ class Snapshot:
                 kept.append(copied)
                 self._copied_bytes += copied.nbytes
 
-    def _has_room(self, rows: np.ndarray) -> bool:
-        widest = max(block.row_bytes for block in self._blocks)
-        return not self._copied_bytes or self._copied_bytes + len(rows) * widest <= self._most_bytes
-
     @torch.no_grad()
     def _taken(self, block: _Block, first: int, last: int) -> _Rows:
         """Read the pending rows of a block from `first` to `last` (excluded), which are then no longer pending."""
@@ -184,9 +169,10 @@ class Snapshot:
         # possibly more. A copy is needed, because NumPy counts first and fills then: a change between the two would
         # leave invalid row numbers.
         candidates = first + np.flatnonzero(self._pending[first:last].copy())
+        dtype = torch.empty(0, dtype=block.weight.dtype).numpy().dtype
         taken = _Rows(
             np.empty(len(candidates), dtype=np.int64),
-            np.empty((len(candidates), block.weight.shape[1]), dtype=_dtype(block.weight)),
+            np.empty((len(candidates), block.weight.shape[1]), dtype),
             np.empty(len(candidates), dtype=np.float32),
         )
         count = 0
@@ -246,10 +232,6 @@ def _blocks_of(tables: EmbeddingTables) -> list[_Block]:
         return [_Block(0, tables.weight, tables.adagrad_sum)]
     first_rows = accumulate(tables.rows, initial=0)
     return [_Block(first, shard.weight, shard.adagrad_sum) for first, shard in zip(first_rows, shards, strict=False)]
-
-
-def _dtype(tensor: Tensor) -> np.dtype:
-    return torch.empty(0, dtype=tensor.dtype).numpy().dtype
 
 
 def _distinct(numbers: np.ndarray) -> np.ndarray:

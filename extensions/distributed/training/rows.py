@@ -18,8 +18,15 @@ from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.checkpoint.generations import Content, Part
 from shunter.engine.checkpoint.storage import read_tensors
 from shunter.errors import CheckpointError
-from shunter.extensions.incremental_checkpoints.hot_rows import HOT_BITS, HotRowSplitter
-from shunter.extensions.incremental_checkpoints.pieces import PIECE_BYTES, Piece, StoredRows, decode, full_precision
+from shunter.extensions.incremental_checkpoints.pieces import (
+    HOT_BITS,
+    PIECE_BYTES,
+    HotRowSplitter,
+    Piece,
+    StoredRows,
+    decode,
+    full_precision,
+)
 from shunter.extensions.incremental_checkpoints.touched import History, Intervals, TouchedRows
 from shunter.models.embeddings.initial_weights import RULE
 from shunter.models.embeddings.role import EmbeddingTables

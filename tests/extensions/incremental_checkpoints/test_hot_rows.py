@@ -4,8 +4,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shunter.extensions.incremental_checkpoints.hot_rows import HOT_BITS, HOT_SHARE, HotRowSplitter
-from shunter.extensions.incremental_checkpoints.pieces import Piece, decode, encode
+from shunter.extensions.incremental_checkpoints.pieces import HOT_BITS, HOT_SHARE, HotRowSplitter, Piece, decode, encode
 from shunter.models.embeddings.shards import Shard
 
 

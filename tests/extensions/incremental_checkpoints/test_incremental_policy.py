@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from shunter.engine.checkpoint.checkpoint_settings import RowSelection
 from shunter.engine.checkpoint.generations import Content
-from shunter.extensions.incremental_checkpoints.incremental_policy import TouchedShares, next_contents
+from shunter.extensions.incremental_checkpoints.touched import TouchedShares, next_contents
 
 
 def contents(policy: RowSelection, since_last: list[float], since_full: list[float]) -> list[Content]:
