@@ -37,19 +37,14 @@ def memory(as_json: AsJson = False, **options: Any) -> None:
         found = compare(dataset, request)
         if as_json:
             print_json(found.to_dict())
-        else:
-            _print(found, request)
-
-
-def _print(found: "Comparison", request: PlanMemoryRequest) -> None:
-    size = number(sum(table.total_bytes for table in found.ask.tables) / 1e9, "GB")
-    say(
-        f"{len(found.ask.tables)} tables of {size} with the optimiser's state, at "
-        f"{request.samples_per_second:,.0f} samples/s. All figures are simulated."
-    )
-    print_table(console, plans_table(found))
-    for table in (around_table(found), serving_table(found)) if is_verbose() else ():
-        print_table(console, table)
+            return
+        size = number(sum(table.total_bytes for table in found.ask.tables) / 1e9, "GB")
+        say(
+            f"{len(found.ask.tables)} tables of {size} with the optimiser's state, at "
+            f"{request.samples_per_second:,.0f} samples/s. All figures are simulated."
+        )
+        for table in (plans_table, around_table, serving_table) if is_verbose() else (plans_table,):
+            print_table(console, table(found))
 
 
 def plans_table(found: "Comparison") -> TextTable:

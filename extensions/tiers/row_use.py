@@ -79,14 +79,7 @@ def _ids_of_tables(dataset: Dataset) -> Iterator[tuple[np.ndarray, int]]:
 
 
 def _levels(rows: int, curve: Sequence[tuple[float, float]], ids: np.ndarray, samples: int) -> np.ndarray:
-    """Return the frequency levels of the rows of a table, uint8 `[rows]`.
-
-    Args:
-        rows: Number of rows.
-        curve: Access curve of the table, the most frequent ids first.
-        ids: Ids in the sampled part of the log.
-        samples: Number of samples.
-    """
+    """Return the frequency levels of the rows of a table, uint8 `[rows]`, from its access curve or sampled ids."""
     if len(ids) and curve and _are_ranks(rows, curve, ids):
         points = [(0.0, 0.0), *curve]
         ends = np.round([rows * share for share, _ in points]).astype(int)

@@ -146,7 +146,12 @@ class SlotMap:
         self._row_of_slot[arriving_slots] = np.where(is_new, UNWRITTEN - arriving, arriving)
         self._last_use[arriving_slots] = self._batch
         slots[missing] = arriving_slots
-        self._note_use(rows, slots)
+        for level, part in self._by_level(rows, slots):
+            self._used[level].append((self._batch, part))
+        self._entries += len(slots)
+        self._batch += 1
+        if self._entries > 2 * self.slots + len(slots):  # bounds the number of entries if most rows are found
+            self._drop_stale()
         return Admission(
             slots=slots,
             arriving=arriving,
@@ -182,17 +187,12 @@ class SlotMap:
             for used, entry in reversed(looked_through):
                 used.appendleft(entry)
                 self._entries += len(entry[1])
-            raise TooLargeError(self._too_small(count))
+            needed = np.count_nonzero(self._last_use > self._batch - self.window_batches) + count
+            raise TooLargeError(
+                f"The embedding cache of {self.slots} rows cannot hold the {needed} rows of {self.window_batches} "
+                f"batches in progress: raise --embedding-memory, or lower the batch size."
+            )
         return np.concatenate(taken)
-
-    def _note_use(self, rows: np.ndarray, slots: np.ndarray) -> None:
-        for level, part in self._by_level(rows, slots):
-            self._used[level].append((self._batch, part))
-        self._entries += len(slots)
-        self._batch += 1
-        if self._entries > 2 * self.slots + len(slots):  # bounds the number of entries if most rows are found
-            self._used = [self._alive(used) for used in self._used]
-            self._entries = sum(len(entries) for used in self._used for _, entries in used)
 
     def _by_level(self, rows: np.ndarray, slots: np.ndarray) -> list[tuple[int, np.ndarray]]:
         """Return pairs of a level and its rows' slots, by ascending level; within a level in the given order."""
@@ -204,14 +204,9 @@ class SlotMap:
         bounds = [0, *(np.flatnonzero(np.diff(levels)) + 1).tolist(), len(levels)]
         return [(int(levels[begin]), slots[begin:end]) for begin, end in pairwise(bounds) if end > begin]
 
-    def _alive(self, used: deque[_Entry]) -> deque[_Entry]:
-        """Return the eviction queue without slots that a later batch has used again."""
-        alive = ((batch, entries[self._last_use[entries] == batch]) for batch, entries in used)
-        return deque((batch, entries) for batch, entries in alive if len(entries))
-
-    def _too_small(self, arriving: int) -> str:
-        needed = np.count_nonzero(self._last_use > self._batch - self.window_batches) + arriving
-        return (
-            f"The embedding cache of {self.slots} rows cannot hold the {needed} rows of {self.window_batches} batches "
-            f"in progress: raise --embedding-memory, or lower the batch size."
-        )
+    def _drop_stale(self) -> None:
+        """Remove slots that a later batch has used again from the eviction queues."""
+        for level, used in enumerate(self._used):
+            alive = ((batch, entries[self._last_use[entries] == batch]) for batch, entries in used)
+            self._used[level] = deque((batch, entries) for batch, entries in alive if len(entries))
+        self._entries = sum(len(entries) for used in self._used for _, entries in used)

@@ -5,13 +5,12 @@ file is eight bytes with the length of its header, the header in JSON, and the n
 """
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from shunter.engine.checkpoint.checked_files import check_sum, opened, read_json
 from shunter.engine.checkpoint.scoring import read_architectures
@@ -27,7 +26,7 @@ from shunter.engine.checkpoint.storage import (
 )
 from shunter.engine.checkpoint.tensor_file import TensorFile
 from shunter.errors import CheckpointError, RequestError
-from shunter.extensions.tiers.stored.memory_division import MemoryDivision, divide
+from shunter.extensions.tiers.stored.memory_division import divide
 from shunter.extensions.tiers.stored.row_file import FLOAT_BYTES, RowFile
 from shunter.extensions.tiers.stored.tables import StoredEmbeddings
 from shunter.models.embeddings.role import EmbeddingTables
@@ -85,17 +84,16 @@ def load_stored_model(
         for member, (spec, size) in enumerate(zip(specs, sizes, strict=True)):
             name = TABLES if is_single else f"{MEMBERS}{member}.{TABLES}"
             place = _offset(head, name, spec, features, weights_path)
-            memory = _divide_memory(
-                memory_bytes * size // sum(sizes), spec, features, {"is_ranked": is_ranked, **division}
-            )
-            tables.append(_open_tables(file, place, spec, features, memory))
+            options = {"memory_bytes": memory_bytes * size // sum(sizes), "is_ranked": is_ranked, **division}
+            tables.append(_open_tables(file, place, spec, features, options))
         waiting = iter(tables)
         model, _ = build_described(
             path,
             partial(check_size, file, weights_path),
             lambda spec, features: build_scoring_model(spec, features, next(waiting)),
         )
-        load_weights(model, dict(_layers(stored)), weights_path)
+        layers = {name: stored.read(name) for name in head if not name.endswith(TABLES)}
+        load_weights(model, layers, weights_path)
     return ready_to_score(model, path)
 
 
@@ -118,24 +116,11 @@ def _offset(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Featu
     return tensor["start"]
 
 
-def _divide_memory(
-    memory_bytes: int, spec: ModelSpec, features: Features, options: Mapping[str, Any]
-) -> MemoryDivision:
-    rows, bags = [shape.rows for shape in spec.tables(features)], bag_tables(spec, features)
-    has_lists = len(bags) == len(features.categorical) and any(field.multi_valued for field in features.categorical)
-    return divide(memory_bytes, rows, spec.embedding_dim, len(bags), **{"has_lists": has_lists, **options})
-
-
 def _open_tables(
-    file: io.BufferedReader, start: int, spec: ModelSpec, features: Features, memory: MemoryDivision
+    file: io.BufferedReader, start: int, spec: ModelSpec, features: Features, options: Mapping[str, Any]
 ) -> StoredEmbeddings:
-    rows, dim = [shape.rows for shape in spec.tables(features)], spec.embedding_dim
+    rows, dim, bags = [shape.rows for shape in spec.tables(features)], spec.embedding_dim, bag_tables(spec, features)
+    has_lists = len(bags) == len(features.categorical) and any(field.multi_valued for field in features.categorical)
+    memory = divide(rows=rows, dim=dim, bags=len(bags), **{"has_lists": has_lists, **options})
     stored = RowFile(file.fileno(), start, sum(rows), dim, memory.buffer_bytes)
-    return StoredEmbeddings(rows, dim, bag_tables(spec, features), stored, memory)
-
-
-def _layers(file: TensorFile) -> Iterator[tuple[str, Tensor]]:
-    """Yield the names and tensors of all weights except the tables."""
-    for name in file.head:
-        if not name.endswith(TABLES):
-            yield name, file.read(name)
+    return StoredEmbeddings(rows, dim, bags, stored, memory)

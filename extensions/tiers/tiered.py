@@ -33,19 +33,12 @@ from shunter.models.embeddings.shards import Shard
 
 
 class _Admitted(NamedTuple):
-    """Admitted batch that waits for training.
+    """Admitted batch that waits for training."""
 
-    Attributes:
-        slots: Slot of each id, int32; written when the rows have slots.
-        rows: Distinct rows of the batch.
-        position: Index of each id's row in `rows`.
-        is_there: Whether the rows have been loaded into their slots.
-    """
-
-    slots: Tensor
-    rows: np.ndarray
-    position: np.ndarray
-    is_there: bool = False
+    slots: Tensor  # of each id, int32; written when the rows have slots
+    rows: np.ndarray  # distinct rows of the batch
+    position: np.ndarray  # index of each id's row in `rows`
+    is_there: bool = False  # whether the rows have been loaded into their slots
 
 
 class TieredEmbeddings(EmbeddingTables):
@@ -240,10 +233,6 @@ class TieredEmbeddings(EmbeddingTables):
         """Write all cached rows to the file, if a batch was trained since the last flush."""
         self._tiers.flush()
 
-    def _complete(self) -> None:
-        """Write cached rows to the file, and initialise all rows that the file does not have yet."""
-        self._tiers.begin_all()
-
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *args: Any, **options: Any) -> None:
         """Load a state dict; if it contains the weights, mark all rows of the file as initialised."""
         super()._load_from_state_dict(state_dict, prefix, *args, **options)
@@ -253,7 +242,7 @@ class TieredEmbeddings(EmbeddingTables):
 
     def optimizer_tensors(self) -> dict[str, Tensor]:
         """Return the optimiser state of the tables, which is stored in the file."""
-        self._complete()
+        self._tiers.begin_all()
         return super().optimizer_tensors()
 
     def load_optimizer_tensors(self, tensors: Mapping[str, Tensor]) -> None:
@@ -264,7 +253,7 @@ class TieredEmbeddings(EmbeddingTables):
 
     def shards(self) -> Iterator[Shard]:
         """Yield the tables in the file, with all rows; the cache is flushed first."""
-        self._complete()
+        self._tiers.begin_all()
         return super().shards()
 
     def initialised_shards(self) -> Iterator[Shard]:
@@ -273,15 +262,8 @@ class TieredEmbeddings(EmbeddingTables):
         parts = zip(self.weight.split(self.rows), self.adagrad_sum.split(self.rows), strict=True)
         for table, (weight, sums) in enumerate(parts):
             starts = self._tiers.starts(sum(self.rows[:table]), len(weight))
-            yield Shard(
-                table=table,
-                first_row=0,
-                first_column=0,
-                weight=weight,
-                adagrad_sum=sums,
-                replicated=True,
-                starts=starts,
-            )
+            place = {"table": table, "first_row": 0, "first_column": 0, "replicated": True}
+            yield Shard(**place, weight=weight, adagrad_sum=sums, starts=starts)
 
     @torch.no_grad()
     def initialise(self, generator: torch.Generator) -> None:
@@ -319,4 +301,4 @@ class TieredEmbeddings(EmbeddingTables):
 
 def _complete_first(module: nn.Module, *_: Any) -> None:
     assert isinstance(module, TieredEmbeddings)
-    module._complete()
+    module._tiers.begin_all()

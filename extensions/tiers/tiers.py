@@ -56,31 +56,6 @@ class StartBlock:
     table: IndependentRows
 
 
-class StartingRows:
-    """Embedding rows of a file whose initial values can be generated independently of each other.
-
-    Attributes:
-        blocks: Blocks of these rows, in the order of the file.
-    """
-
-    def __init__(self) -> None:
-        self.blocks: list[StartBlock] = []
-
-    def draw(self, rows: np.ndarray, dim: int) -> np.ndarray:
-        """Draw the initial weights of the given rows, float32 `[rows, dim]`.
-
-        Args:
-            rows: Row numbers, counted through the file; each row must be in a block.
-            dim: Width of a row.
-        """
-        block_of_row = np.searchsorted([block.first for block in self.blocks], rows, side="right") - 1
-        drawn = np.empty((len(rows), dim), np.float32)
-        for number in np.unique(block_of_row).tolist():
-            block, here = self.blocks[number], np.flatnonzero(block_of_row == number)
-            drawn[here] = block.table.draw(rows[here] - block.first + block.first_row)
-        return drawn
-
-
 class RowTiers:
     """Embedding rows in a file, of which the rows in use are cached in slots in memory.
 
@@ -105,14 +80,14 @@ class RowTiers:
     """
 
     def __init__(self, rows: int, dim: int, cache: EmbeddingCache, weight: Tensor, adagrad_sum: Tensor) -> None:
-        self._files = tuple(_MappedFile(floats, cache.directory) for floats in (rows * dim, rows))
-        self.weight = self._files[0].tensor.view(rows, dim)
-        self.adagrad_sum = self._files[1].tensor
+        self._files = tuple(_map_file(4 * floats, cache.directory) for floats in (rows * dim, rows))
+        self.weight, self.adagrad_sum = (torch.frombuffer(file, dtype=torch.float32) for file in self._files)
+        self.weight = self.weight.view(rows, dim)
         # The same memory in tensors that autograd does not track: rows arrive between a forward and its backward pass.
         self._fast_weight, self._fast_sum = (torch.from_numpy(one.numpy()) for one in (weight, adagrad_sum))
         self.slots = len(weight)
         self._map = SlotMap(rows, self.slots, cache.window_batches, cache.row_levels)
-        self._starting = StartingRows()
+        self._starting: list[StartBlock] = []  # in the order of the file
         self._touched_rows = 0
         self._file_is_current = self._is_whole = True
         self.counts = CacheCounts(rows=self.slots, row_bytes=4 * (dim + 1))
@@ -142,18 +117,18 @@ class RowTiers:
 
     def start_anew(self) -> None:
         """Reset the tiers: mark all rows as neither written nor registered by `add_start`."""
-        self._starting = StartingRows()
+        self._starting = []
 
     def add_start(self, table: IndependentRows, *, first: int, rows: int, first_row: int = 0) -> None:
         """Register rows that are initialised at their first lookup; see `StartBlock`. None of them may be in a slot."""
-        self._starting.blocks.append(StartBlock(first, rows, first_row, table))
+        self._starting.append(StartBlock(first, rows, first_row, table))
         self._map.mark_uninitialised(first, first + rows)
 
     def as_drawn(self) -> None:
         """Reset all rows that can be drawn independently to their initial weights, and empty the slots."""
         with self.lock:
             self.forget()
-            for block in self._starting.blocks:
+            for block in self._starting:
                 self._map.mark_uninitialised(block.first, block.first + block.rows)
 
     @torch.no_grad()
@@ -172,7 +147,7 @@ class RowTiers:
             return
         index = torch.from_numpy(new)
         try:
-            self.weight.index_copy_(0, index, torch.from_numpy(self._starting.draw(new, self.weight.shape[1])))
+            self.weight.index_copy_(0, index, self._drawn(new))
             self.adagrad_sum.index_fill_(0, index, 0.0)
         except OSError as error:
             raise HardwareError(f"{BROKEN} ({error.strerror or error}): {REMEDY}") from error
@@ -242,9 +217,10 @@ class RowTiers:
             self.leave_pages()
 
     def leave_pages(self) -> None:
-        """Release the file's memory-mapped pages, which count as memory of this process."""
-        for file in self._files:
-            file.leave_pages()
+        """Release the mapped pages, which count as memory of this process; written data stays in the page cache."""
+        if hasattr(mmap, "MADV_DONTNEED"):
+            for file in self._files:
+                file.madvise(mmap.MADV_DONTNEED)
         self._touched_rows = 0
 
     def _move(self, admission: Admission) -> None:
@@ -262,7 +238,9 @@ class RowTiers:
             rows, slots = as_index["arriving"], as_index["arriving_slots"]
             if admission.is_new.any():
                 new, is_old = np.flatnonzero(admission.is_new), torch.from_numpy(np.flatnonzero(~admission.is_new))
-                self._draw(admission.arriving[new], slots[torch.from_numpy(new)])
+                new_slots = slots[torch.from_numpy(new)]
+                self._fast_weight.index_copy_(0, new_slots, self._drawn(admission.arriving[new]))
+                self._fast_sum.index_fill_(0, new_slots, 0.0)
                 rows, slots = rows[is_old], slots[is_old]
             self._fast_weight.index_copy_(0, slots, self.weight.index_select(0, rows))
             self._fast_sum.index_copy_(0, slots, self.adagrad_sum.index_select(0, rows))
@@ -271,11 +249,14 @@ class RowTiers:
         self._is_whole = True
         self.count_touched(len(rows))
 
-    def _draw(self, rows: np.ndarray, slots: Tensor) -> None:
-        """Initialise the weights of rows in their slots."""
-        drawn = self._starting.draw(rows, self.weight.shape[1])
-        self._fast_weight.index_copy_(0, slots, torch.from_numpy(drawn))
-        self._fast_sum.index_fill_(0, slots, 0.0)
+    def _drawn(self, rows: np.ndarray) -> Tensor:
+        """Draw the initial weights of rows, counted through the file, each of which is in a `StartBlock`."""
+        block_of_row = np.searchsorted([block.first for block in self._starting], rows, side="right") - 1
+        drawn = np.empty((len(rows), self.weight.shape[1]), np.float32)
+        for number in np.unique(block_of_row).tolist():
+            block, here = self._starting[number], np.flatnonzero(block_of_row == number)
+            drawn[here] = block.table.draw(rows[here] - block.first + block.first_row)
+        return torch.from_numpy(drawn)
 
     def _check_whole(self) -> None:
         if not self._is_whole:
@@ -324,30 +305,6 @@ def check_cache(cache: EmbeddingCache, device: torch.device) -> None:
             f"Embedding tables in a file are trained on the device cpu only, not on {device}: leave out "
             "--embedding-memory."
         )
-
-
-class _MappedFile:
-    """New, memory-mapped file of zeros without a name.
-
-    Args:
-        floats: Number of floats in the file.
-        directory: Folder of the file; None is the system's folder for temporary files.
-
-    Attributes:
-        tensor: Content of the file, float32 `[floats]`.
-
-    Raises:
-        HardwareError: The folder cannot be written to or has not enough space.
-    """
-
-    def __init__(self, floats: int, directory: Path | None) -> None:
-        self._mapped = _map_file(4 * floats, directory)
-        self.tensor = torch.frombuffer(self._mapped, dtype=torch.float32)
-
-    def leave_pages(self) -> None:
-        """Release the mapped pages; written data stays in the system's page cache of the file."""
-        if hasattr(mmap, "MADV_DONTNEED"):
-            self._mapped.madvise(mmap.MADV_DONTNEED)
 
 
 def _map_file(size: int, directory: Path | None) -> mmap.mmap:

@@ -58,23 +58,14 @@ class Passes:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Groups of rows with equal lookup frequency, `[groups]` each.
-
-    Attributes:
-        table: Table of the rows.
-        count: Number of rows in each group.
-        row_bytes: Bytes of one row.
-        chance: Probability that a batch looks up a given row of the group.
-        level: Level by which the cache of a training run evicts.
-        uses: Mean number of lookups of one row per sample.
-    """
+    """Groups of rows with equal lookup frequency, `[groups]` each."""
 
     table: np.ndarray
-    count: np.ndarray
-    row_bytes: np.ndarray
-    chance: np.ndarray
-    level: np.ndarray
-    uses: np.ndarray
+    count: np.ndarray  # number of rows
+    row_bytes: np.ndarray  # of one row
+    chance: np.ndarray  # probability that a batch looks up a given row of the group
+    level: np.ndarray  # by which the cache of a training run evicts
+    uses: np.ndarray  # mean number of lookups of one row per sample
 
     @classmethod
     def of(cls, tables: Sequence[TableDemand], samples: int) -> "_Rows":

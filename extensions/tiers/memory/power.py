@@ -15,7 +15,7 @@ from pydantic import Field
 from shunter.errors import RequestError
 from shunter.extensions.tiers.memory.demand import TableDemand
 from shunter.extensions.tiers.memory.hits import predict_recent_hits
-from shunter.extensions.tiers.memory.placement import USABLE
+from shunter.extensions.tiers.memory.nodes import USABLE
 from shunter.frozen import Frozen
 from shunter.yaml_file import read_yaml
 

@@ -12,6 +12,7 @@ import os
 import time
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,7 +71,10 @@ class RowFile:
         # A piece may be longer than its share by one row and the rest of a block.
         self._share = min(buffer_bytes // readers - _overhang(dim), MOST_BUFFER_BYTES) // BLOCK * BLOCK
         sizes = [self._share + _overhang(dim)] * readers
-        self._kernel = _kernel_reads(self._file) if self.is_direct else None
+        self._kernel: KernelReads | None = None
+        if self.is_direct:
+            with suppress(OSError):  # not Linux, forbidden by a sandbox, or all queues in use
+                self._kernel = KernelReads(self._file)
         if self._kernel is not None:
             sizes = [buffer_bytes // BLOCK * BLOCK]
             self._share = max((sizes[0] - _overhang(dim)) // DEPTH // BLOCK, 1) * BLOCK
@@ -137,21 +141,16 @@ class RowFile:
 
     def _fill_out(self, rows: np.ndarray, out: np.ndarray) -> BaseException | None:
         """Read all rows into `out` and count the reads; return the error, if any."""
-        if not self.is_direct:
-            try:
-                self._read_runs(rows, out)
-            except (OSError, CheckpointError) as error:
-                return error
-            return None
-        pieces = self._pieces(rows)
-        self.counts.reads += len(pieces.begin)
-        self.counts.read_bytes += int(pieces.length.sum())
-        if len(pieces.parts) == 1:  # for one part, a thread would take longer than the read
-            try:
-                self._fill(pieces, pieces.parts[0], rows, out)
-            except (OSError, CheckpointError) as error:
-                return error
-            return None
+        try:
+            if not self.is_direct:
+                return self._read_runs(rows, out)
+            pieces = self._pieces(rows)
+            self.counts.reads += len(pieces.begin)
+            self.counts.read_bytes += int(pieces.length.sum())
+            if len(pieces.parts) == 1:  # for one part, a thread would take longer than the read
+                return self._fill(pieces, pieces.parts[0], rows, out)
+        except (OSError, CheckpointError) as error:
+            return error
         tasks: list[Future[None]] = [self._readers.submit(self._fill, pieces, part, rows, out) for part in pieces.parts]
         return next((found for task in tasks if (found := task.exception()) is not None), None)
 
@@ -168,9 +167,9 @@ class RowFile:
 
     def _fill(self, pieces: "_Pieces", part: tuple[int, int], rows: np.ndarray, out: np.ndarray) -> None:
         """Read pieces into a buffer until it is full, copy the rows out, and repeat."""
-        which = self._free.pop()
+        own = self._free.pop()
         try:
-            buffer = self._buffers[which]
+            buffer = self._buffers[own]
             first, end = part
             while first < end:
                 lengths = pieces.length[first:end]
@@ -179,11 +178,16 @@ class RowFile:
                 count = count if self._kernel is None else min(count, DEPTH)
                 places, begins = places[:count], pieces.begin[first : first + count]
                 self._read_pieces(buffer, places, begins, lengths[:count])
-                at = places - begins
-                self._take_out(np.frombuffer(buffer, np.float32), pieces, slice(first, first + count), at, (rows, out))
+                # Copy the rows of these pieces out; the offset of each piece from file to buffer is `places - begins`.
+                which = slice(first, first + count)
+                start, last = int(pieces.row_at[which][0]), int(pieces.row_end[which][-1])
+                moved = np.repeat(places - begins, pieces.row_end[which] - pieces.row_at[which])
+                at = self._start + rows[start:last] * (self._dim * FLOAT_BYTES) + moved
+                numbers = np.frombuffer(buffer, np.float32)
+                out[start:last] = numbers[(at // FLOAT_BYTES)[:, np.newaxis] + np.arange(self._dim)]
                 first += count
         finally:
-            self._free.append(which)
+            self._free.append(own)
 
     def _read_pieces(self, buffer: mmap.mmap, places: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> None:
         """Read pieces to their positions in a buffer, concurrently if the kernel supports it."""
@@ -206,21 +210,6 @@ class RowFile:
             raise CheckpointError(
                 "The file of the embedding tables was truncated: restore the file and load the model again."
             )
-
-    def _take_out(
-        self,
-        numbers: np.ndarray,
-        pieces: "_Pieces",
-        which: slice,
-        moved: np.ndarray,
-        rows_and_out: tuple[np.ndarray, np.ndarray],
-    ) -> None:
-        """Copy the rows of some pieces out of a buffer; `moved` is the offset of each piece from file to buffer."""
-        rows, out = rows_and_out
-        counts = pieces.row_end[which] - pieces.row_at[which]
-        start, end = int(pieces.row_at[which][0]), int(pieces.row_end[which][-1])
-        at = self._start + rows[start:end] * (self._dim * FLOAT_BYTES) + np.repeat(moved, counts)
-        out[start:end] = numbers[(at // FLOAT_BYTES)[:, np.newaxis] + np.arange(self._dim)]
 
 
 @dataclass(frozen=True)
@@ -262,13 +251,6 @@ def _reopened(descriptor: int) -> tuple[int, bool]:
 def _made(descriptor: int) -> tuple[int, int]:
     found = os.fstat(descriptor)
     return found.st_size, found.st_mtime_ns
-
-
-def _kernel_reads(descriptor: int) -> KernelReads | None:
-    try:
-        return KernelReads(descriptor)
-    except OSError:  # not Linux, forbidden by a sandbox, or all queues in use
-        return None
 
 
 def _close(descriptor: int, readers: ThreadPoolExecutor, kernel: KernelReads | None) -> None:

@@ -10,7 +10,7 @@ from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.engine.memory import process_bytes
-from shunter.extensions.tiers.table_memory import embedding_memory_notes, memory_for_tables
+from shunter.extensions.tiers.planned_tables import embedding_memory_notes, memory_for_tables
 from shunter.extensions.tiers.tiered import TieredEmbeddings
 from shunter.hardware.cost.memory_model import predict_memory_bytes
 from shunter.hardware.types import DiskRates, HardwareProfile, Quantity

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shunter.extensions.tiers.memory.placement import Load, place_greedily, table_capacities, tier_loads
+from shunter.extensions.tiers.memory.nodes import Load, place_greedily, table_capacities, tier_loads
 from shunter.extensions.tiers.memory.servers import Tier
 
 FAST = Tier(capacity_bytes=100, read_bytes_per_second=100, write_bytes_per_second=100, granule_bytes=1)
