@@ -14,8 +14,7 @@ from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.optimizers import states_of
 from shunter.models.registry import bag_tables, build_layers, can_be_in_file, check_spec, layer_inputs
 from shunter.models.spec import NUMBER_BYTES, Features, ModelSpec
-from shunter.models.trace import Operator, Phase, StepTrace, trace_step
-from shunter.models.trace_cache import cached_trace
+from shunter.models.trace import Operator, Phase, StepTrace, cached_trace, trace_step
 
 # Batch sizes of the traced steps: the difference is the demand per sample, the rest the demand per step. Both are so
 # large that memory peaks at the same point of the step as for every larger batch.

@@ -7,7 +7,7 @@ one output for each pair of vectors, so that they are interchangeable: `dlrm_int
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal, Protocol
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -22,33 +22,16 @@ DlrmInteraction = Literal["dot", "linear", "fm", "cross", "attention"]
 KERNEL = 3  # side of the convolution's window
 
 
-class InteractionOptions(Protocol):
-    """Options of an interaction module of DHEN, such as a `DhenSpec` (`shunter.models.families.dhen`)."""
-
-    @property
-    def embedding_dim(self) -> int:
-        """Width of the vectors that interact."""
-        ...
-
-    @property
-    def interaction_vectors(self) -> int:
-        """Number of output vectors of the module."""
-        ...
-
-    @property
-    def attention_heads(self) -> int:
-        """Number of heads of the self-attention, a divisor of the width."""
-        ...
-
-    @property
-    def convolution_channels(self) -> int:
-        """Number of filters of the convolution."""
-        ...
-
-
 @dataclass(frozen=True, kw_only=True)
-class PairOptions:
-    """Options of an interaction module of DHEN used in a DLRM; see `InteractionOptions`."""
+class InteractionOptions:
+    """Options of an interaction module of DHEN.
+
+    Attributes:
+        embedding_dim: Width of the vectors that interact.
+        interaction_vectors: Number of output vectors of the module.
+        attention_heads: Number of heads of the self-attention, a divisor of the width.
+        convolution_channels: Number of filters of the convolution.
+    """
 
     embedding_dim: int
     interaction_vectors: int
@@ -179,7 +162,7 @@ class PairNumbers(nn.Module):
     def __init__(self, dim: int, vectors: int, name: Interaction) -> None:
         super().__init__()
         self.count = pair_count(vectors)
-        options = PairOptions(embedding_dim=dim, interaction_vectors=-(-self.count // dim))
+        options = InteractionOptions(embedding_dim=dim, interaction_vectors=-(-self.count // dim))
         self.module = INTERACTIONS[name](options, vectors)
         self.project = nn.Linear(dim, self.count) if self.count < dim else nn.Identity()
 

@@ -106,7 +106,7 @@ RANKING_MODELS = Registry(
         "xsimgcl": Entry(target="shunter.models.graph.lightgcn:XSimGcl"),
         "simplex": Entry(target="shunter.models.graph.simplex:Simplex"),
         "ultragcn": Entry(target="shunter.models.graph.ultragcn:UltraGcn"),
-        "popularity": Entry(target="shunter.models.graph.popularity:Popularity", capabilities={"is_solved": True}),
+        "popularity": Entry(target="shunter.models.graph.solved:Popularity", capabilities={"is_solved": True}),
         "itemknn": Entry(target="shunter.models.graph.itemknn:ItemKnn", capabilities={"is_solved": True}),
         "ease": Entry(target="shunter.models.graph.ease:Ease", capabilities={"is_solved": True}),
         "ials": Entry(target="shunter.models.graph.ials:Ials", capabilities={"is_solved": True}),

@@ -29,8 +29,9 @@ from shunter.extensions.incremental_checkpoints.model_increment import (
     apply_delta,
     difference,
     members_of,
+    vocabulary_increment,
+    write_extended,
 )
-from shunter.extensions.incremental_checkpoints.vocabulary_increment import vocabulary_increment, write_extended
 from shunter.frozen import Frozen
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import shared_rows

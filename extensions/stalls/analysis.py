@@ -11,9 +11,8 @@ from shunter.engine.profiling.profiles import Progress
 from shunter.extensions.stalls.advice import advise
 from shunter.extensions.stalls.report import StallReport, build_report
 from shunter.extensions.stalls.search import choose_profile, make_plan, measure_stalls
-from shunter.extensions.stalls.sparse_accelerator import LANES
 from shunter.extensions.stalls.stall_figure import draw_stalls
-from shunter.extensions.stalls.useful_share import USEFUL_COLUMNS, useful_share
+from shunter.extensions.stalls.useful_share import LANES, USEFUL_COLUMNS, useful_share
 from shunter.flows.command.rendering import TextTable, number
 from shunter.hardware.types import HardwareProfile
 from shunter.markdown import plain

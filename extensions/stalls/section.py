@@ -3,8 +3,7 @@
 from typing import Any
 
 from shunter.extensions.stalls.report import StallReport
-from shunter.extensions.stalls.sparse_accelerator import LANES
-from shunter.extensions.stalls.useful_share import USEFUL_COLUMNS
+from shunter.extensions.stalls.useful_share import LANES, USEFUL_COLUMNS
 from shunter.tracking.tree import RunTree
 
 STALLS = "config/stalls.json"  # artifact of a profile

@@ -3,8 +3,14 @@
 A linear layer has three matrix products. Forward counts a multiplication for each input that is not zero. The input
 gradient counts each pair of a nonzero output gradient and an input whose gradient is needed; behind a ReLU these are
 the inputs that are not zero. The weight gradient counts each pair of a nonzero input and a nonzero output gradient
-(Sarma et al., arXiv 2109.07710). `shunter.extensions.stalls.sparse_accelerator` simulates an accelerator that exploits
-this.
+(Sarma et al., "Exploiting Activation based Gradient Output Sparsity to Accelerate Backpropagation in CNNs", arXiv
+2109.07710).
+
+The cycles of an accelerator that skips products with zeros are simulated. P lanes work in lockstep, each on its own
+output, and each operand is broadcast to all lanes. An accelerator that skips inputs spends no cycle on an operand that
+is zero. An accelerator that skips outputs assigns no lane to an output that is not needed. With `z = W a` and
+`a' = relu(z)`, backward knows both sets beforehand. The zeros of the gradient of z are those of the ReLU above, and the
+gradient of a is not needed where the ReLU below gave zero.
 """
 
 from collections.abc import Iterator
@@ -21,7 +27,6 @@ from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.step import applied, build_dense_optimizer, seeded, train_step
-from shunter.extensions.stalls.sparse_accelerator import BOTH, DENSE, INPUT, LANES, OUTPUT, LayerZeros, Skipping, cycles
 from shunter.frozen import Frozen
 from shunter.models.interactions import Mix
 from shunter.models.layers import after_relu
@@ -29,8 +34,86 @@ from shunter.models.registry import Model, build_model
 from shunter.models.spec import ModelSpec
 from shunter.tracking.convention import BACKWARD_SPEEDUP
 
+LANES = 16
 STEPS, MEASURED = 60, 5  # steps that are trained, and how many of the last are measured
 USEFUL_COLUMNS = ("layer", "forward", "backward", "dead inputs", "x, inputs", "x, outputs", "x, both")
+
+
+@dataclass(frozen=True)
+class Skipping:
+    """Products that an accelerator skips.
+
+    Attributes:
+        inputs: Skip operands that are zero.
+        outputs: Skip results that are not needed.
+    """
+
+    inputs: bool = False
+    outputs: bool = False
+
+
+DENSE, INPUT, OUTPUT, BOTH = Skipping(), Skipping(inputs=True), Skipping(outputs=True), Skipping(True, True)
+
+
+@dataclass(frozen=True)
+class LayerZeros:
+    """Number of useful values of a layer, for each sample.
+
+    Attributes:
+        inputs: Width of the input.
+        outputs: Width of the output.
+        active_inputs: int64 `[batch]`, inputs that are not zero.
+        needed_inputs: int64 `[batch]`, inputs whose gradient is needed.
+        active_gradients: int64 `[batch]`, outputs whose gradient is not zero.
+    """
+
+    inputs: int
+    outputs: int
+    active_inputs: np.ndarray
+    needed_inputs: np.ndarray
+    active_gradients: np.ndarray
+
+
+@dataclass(frozen=True)
+class PhaseCycles:
+    """Cycles of the three matrix products of a layer.
+
+    Attributes:
+        forward: Cycles of the outputs from the inputs.
+        data: Cycles of the input gradients from the output gradients; 0 if no input gradient is needed.
+        weights: Cycles of the weight gradients from inputs and output gradients.
+    """
+
+    forward: int
+    data: int
+    weights: int
+
+    @property
+    def backward(self) -> int:
+        """Cycles of both products of the backward pass."""
+        return self.data + self.weights
+
+
+def cycles(zeros: LayerZeros, skipping: Skipping, lanes: int = LANES) -> PhaseCycles:
+    """Return the cycles of a batch on this number of lanes.
+
+    In the forward pass it is not yet known which outputs a ReLU will set to zero, so only inputs are skipped. The
+    gradient of a weight is a sum over samples: each lane has one input of a sample, and output gradients are broadcast
+    to all.
+    """
+    batch = len(zeros.active_inputs)
+    every_input, every_output = np.full(batch, zeros.inputs), np.full(batch, zeros.outputs)
+    operands = zeros.active_inputs if skipping.inputs else every_input
+    gradients = zeros.active_gradients if skipping.inputs else every_output
+    wanted = zeros.needed_inputs if skipping.outputs else np.where(zeros.needed_inputs.any(), every_input, 0)
+    rows = zeros.active_inputs if skipping.outputs else every_input
+    return PhaseCycles(
+        forward=int((operands * -(-zeros.outputs // lanes)).sum()),
+        data=int((-(-wanted // lanes) * gradients).sum()),
+        weights=int((-(-rows // lanes) * gradients).sum()),
+    )
+
+
 SKIPPINGS: dict[str, Skipping] = {"dense": DENSE, "inputs": INPUT, "outputs": OUTPUT, "both": BOTH}
 
 

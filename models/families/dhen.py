@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from shunter.errors import RequestError
 from shunter.models.families.family import Family
-from shunter.models.interactions import INTERACTIONS, Interaction, Mix
+from shunter.models.interactions import INTERACTIONS, Interaction, InteractionOptions, Mix
 from shunter.models.layers import FieldVectors, scoring_mlp
 from shunter.models.spec import Features, ModelSpec
 
@@ -57,7 +57,13 @@ class DhenLayer(nn.Module):
 
     def __init__(self, spec: DhenSpec, vectors: int) -> None:
         super().__init__()
-        self.interactions = nn.ModuleDict({name: INTERACTIONS[name](spec, vectors) for name in spec.interactions})
+        options = InteractionOptions(
+            embedding_dim=spec.embedding_dim,
+            interaction_vectors=spec.interaction_vectors,
+            attention_heads=spec.attention_heads,
+            convolution_channels=spec.convolution_channels,
+        )
+        self.interactions = nn.ModuleDict({name: INTERACTIONS[name](options, vectors) for name in spec.interactions})
         modules = len(self.interactions)
         self.is_concat = spec.interaction_ensemble == "concat"
         self.count = spec.interaction_vectors * (modules if self.is_concat else 1)

@@ -7,7 +7,6 @@ DGL's sums took clearly less processor time.
 import importlib.util
 import os
 import warnings
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Literal
@@ -23,29 +22,8 @@ ITEMS_AT_ONCE = 1_024  # items whose common users with all items are counted tog
 Backend = Literal["auto", "dgl", "torch"]
 
 
-class NeighbourSum(ABC):
-    """Sum of the vectors of the sources that have an edge to each target node; zero without edges.
-
-    Args:
-        sources: Node ids, int64 `[edges]`.
-        targets: Node ids, int64 `[edges]`.
-        source_count: Number of source nodes.
-        target_count: Number of target nodes.
-        device: Device of the vectors.
-    """
-
-    @abstractmethod
-    def __init__(
-        self, sources: np.ndarray, targets: np.ndarray, source_count: int, target_count: int, device: torch.device
-    ) -> None: ...
-
-    @abstractmethod
-    def __call__(self, vectors: Tensor) -> Tensor:
-        """Sum `[sources, dim]` float32 into `[targets, dim]`; the operation is differentiable."""
-
-
-class DglSum(NeighbourSum):
-    """Sum by DGL's kernel, which stores no value for an edge."""
+class DglSum:
+    """Sum by DGL's kernel, which stores no value for an edge; the arguments are those of `neighbour_sum`."""
 
     def __init__(
         self, sources: np.ndarray, targets: np.ndarray, source_count: int, target_count: int, device: torch.device
@@ -59,11 +37,11 @@ class DglSum(NeighbourSum):
         self._graph, self._sum = graph.to(device), dgl.ops.copy_u_sum
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """Sum the vectors of neighbours by DGL's kernel."""
+        """Sum `[sources, dim]` float32 into `[targets, dim]`; the operation is differentiable."""
         return self._sum(self._graph, vectors)
 
 
-class TorchSum(NeighbourSum):
+class TorchSum:
     """Sum as a product with a sparse matrix of ones; its gradient is a product with the transposed matrix."""
 
     def __init__(
@@ -73,8 +51,11 @@ class TorchSum(NeighbourSum):
         self._backward = _ones(sources, targets, source_count, target_count, device)
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """Sum the vectors of neighbours by sparse matrix products."""
+        """Sum `[sources, dim]` float32 into `[targets, dim]`; the operation is differentiable."""
         return _SparseProduct.apply(vectors, self._forward, self._backward)  # pyright: ignore[reportReturnType]
+
+
+NeighbourSum = DglSum | TorchSum
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -101,7 +82,15 @@ def neighbour_sum(
     device: str | torch.device = "cpu",
     backend: Backend = "auto",
 ) -> NeighbourSum:
-    """Build a `NeighbourSum` with the backend; `auto` is DGL if it is installed and supports the device, else torch.
+    """Build the sum of the vectors of the sources that have an edge to each target node; zero without edges.
+
+    Args:
+        sources: Node ids, int64 `[edges]`.
+        targets: Node ids, int64 `[edges]`.
+        source_count: Number of source nodes.
+        target_count: Number of target nodes.
+        device: Device of the vectors.
+        backend: Library of the sum; `auto` is DGL if it is installed and supports the device, else torch.
 
     Raises:
         RequestError: DGL is requested but not installed, or was not built for the device.

@@ -1,6 +1,5 @@
 """GraphSAGE (Hamilton et al., "Inductive Representation Learning on Large Graphs", NeurIPS 2017)."""
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import ClassVar
 
@@ -14,28 +13,7 @@ from shunter.models.graph.spec import Graph, LayeredSpec, Searched
 from shunter.record import OPTIONAL
 
 
-class NeighbourSampler(ABC):
-    """Sampler of up to a given number of neighbours of each node, without repetition.
-
-    Args:
-        sources: Node ids, int64 `[edges]`.
-        targets: Node ids, int64 `[edges]`.
-        nodes: Number of nodes.
-    """
-
-    @abstractmethod
-    def __init__(self, sources: np.ndarray, targets: np.ndarray, nodes: int) -> None: ...
-
-    @abstractmethod
-    def seed(self, seed: int) -> None:
-        """Make later samples depend on `seed` alone, for the same number of threads."""
-
-    @abstractmethod
-    def draw(self, targets: Tensor, most: int) -> tuple[Tensor, Tensor]:
-        """Return sampled edges into distinct `targets`: sources and targets, int64 `[edges]` each."""
-
-
-class DglSampler(NeighbourSampler):
+class DglSampler:
     """DGL's sampler, which uses the random state of the process."""
 
     def __init__(self, sources: np.ndarray, targets: np.ndarray, nodes: int) -> None:
@@ -44,15 +22,15 @@ class DglSampler(NeighbourSampler):
         self._graph = self._dgl.graph(edges, num_nodes=nodes).formats("csc")
 
     def seed(self, seed: int) -> None:
-        """Seed DGL's generators of all threads."""
+        """Make later samples depend on `seed` alone, for the same number of threads."""
         self._dgl.random.seed(seed)
 
     def draw(self, targets: Tensor, most: int) -> tuple[Tensor, Tensor]:
-        """Sample neighbours of nodes by DGL."""
+        """Return sampled edges into distinct `targets`: sources and targets, int64 `[edges]` each."""
         return self._dgl.sampling.sample_neighbors(self._graph, targets, most).edges()
 
 
-class TorchSampler(NeighbourSampler):
+class TorchSampler:
     """Sampler without DGL: each edge into the targets gets a random number, and the lowest of each target are kept."""
 
     def __init__(self, sources: np.ndarray, targets: np.ndarray, nodes: int) -> None:
@@ -62,11 +40,11 @@ class TorchSampler(NeighbourSampler):
         self._generator = torch.Generator()
 
     def seed(self, seed: int) -> None:
-        """Seed the random generator of this sampler."""
+        """Make later samples depend on `seed` alone."""
         self._generator.manual_seed(seed)
 
     def draw(self, targets: Tensor, most: int) -> tuple[Tensor, Tensor]:
-        """Sample neighbours of nodes by sorting random numbers."""
+        """Return sampled edges into distinct `targets`: sources and targets, int64 `[edges]` each."""
         degrees = self._degrees[targets]
         first = degrees.cumsum(0) - degrees
         owners = torch.repeat_interleave(torch.arange(len(targets)), degrees)
@@ -77,14 +55,8 @@ class TorchSampler(NeighbourSampler):
         return self._sources[self._starts[targets[owners[kept]]] + positions[kept]], targets[owners[kept]]
 
 
-def neighbour_sampler(
-    sources: np.ndarray, targets: np.ndarray, nodes: int, backend: Backend = "auto"
-) -> NeighbourSampler:
-    """Build the sampler of a backend; `auto` is DGL if it is installed, else torch."""
-    use_dgl = backend == "dgl" or (backend == "auto" and has_dgl())
-    return (DglSampler if use_dgl else TorchSampler)(sources, targets, nodes)
-
-
+# Sampler of up to a given number of neighbours of each node, without repetition, from edges and the number of nodes.
+NeighbourSampler = DglSampler | TorchSampler
 SCALE = 10.0  # factor of the cosines, whose differences would be too small for the loss otherwise
 
 
@@ -135,7 +107,8 @@ class Sage(GraphModel[SageSpec]):
         users, items = graph.edge_users, graph.edge_items + graph.users
         sources, targets = np.concatenate([users, items]), np.concatenate([items, users])
         self.layers = nn.ModuleList(nn.Linear(2 * spec.embedding_dim, spec.embedding_dim) for _ in range(spec.layers))
-        self.sampler = neighbour_sampler(sources, targets, nodes, backend)
+        use_dgl = backend == "dgl" or (backend == "auto" and has_dgl())
+        self.sampler = (DglSampler if use_dgl else TorchSampler)(sources, targets, nodes)
         self.neighbour_sum = neighbour_sum(sources, targets, nodes, nodes, device=device, backend=backend)
         degrees = torch.from_numpy(np.bincount(targets, minlength=nodes)).clamp(min=1).float()[:, None]
         self.register_buffer("degrees", degrees, persistent=False)

@@ -1,4 +1,7 @@
-"""Base class of recommenders without gradient descent: counted, or solved by linear algebra, in seconds."""
+"""Recommenders without gradient descent: counted, or solved by linear algebra, in seconds.
+
+`SolvedModel` is the base class. `Popularity` is the simplest model, and the baseline of every other ranking.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -8,7 +11,7 @@ from typing import ClassVar, Generic, TypeVar
 import torch
 
 from shunter.errors import ModelTooLargeError
-from shunter.models.graph.ranker import Ranker
+from shunter.models.graph.ranker import Ranker, popularity_ranker
 from shunter.models.graph.spec import Graph, GraphSpec
 
 Spec = TypeVar("Spec", bound=GraphSpec)
@@ -71,3 +74,29 @@ class SolvedModel(ABC, Generic[Spec]):
         needed = cls.counts(spec, graph).peak_bytes
         if needed > available_bytes:
             raise ModelTooLargeError(spec.family, needed, available_bytes, cls.sparse_form, cls.low_rank_form)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PopularitySpec(GraphSpec):
+    """Configuration of the order by popularity, which has no options."""
+
+    family: ClassVar[str] = "popularity"
+
+
+class Popularity(SolvedModel[PopularitySpec]):
+    """Order by popularity, the same for every user."""
+
+    spec_class = PopularitySpec
+
+    @classmethod
+    def rankers(cls, spec: PopularitySpec, graph: Graph, *, seed: int, device: torch.device) -> Iterator[Ranker]:
+        """Yield one ranker, computed from the number of interactions of each item."""
+        degrees = (torch.from_numpy(counts).to(device) for counts in (graph.user_degrees(), graph.item_degrees()))
+        yield popularity_ranker(*degrees)
+
+    @classmethod
+    def counts(cls, spec: PopularitySpec, graph: Graph) -> SolveCounts:
+        """Count the operations of counting the edges."""
+        return SolveCounts(
+            flops=float(graph.edges), parameters=graph.items, peak_bytes=16 * (graph.users + graph.items)
+        )

@@ -2,7 +2,7 @@
 
 A DLRM of Criteo's shape (layers 512-256-64 and 512-256) learns a planted log for some steps with the product's
 defaults; its last steps are counted by `shunter.extensions.stalls.useful_share`, as `shunter profile --data` does.
-Shares are measured; the speed-up of the backward pass is simulated by `shunter.extensions.stalls.sparse_accelerator`,
+Shares are measured; the speed-up of the backward pass is simulated by `shunter.extensions.stalls.useful_share`,
 of the linear layers on 16 lanes. Bytes are counted of all that autograd keeps of a step of 2,048 samples, weights left
 out, as it is and packed; the time of both steps, and of one without dead units, processor time on one thread, stands
 beside.

@@ -13,7 +13,7 @@ from shunter.extensions.tiers.memory.nodes import Plan, TrainingDemand, fewest_n
 from shunter.extensions.tiers.memory.power import Fleet, saving, serving_fleets
 from shunter.extensions.tiers.memory.servers import Server, read_servers
 from shunter.extensions.tiers.plan_memory_request import PlanMemoryRequest
-from shunter.model_families import is_ranking
+from shunter.model_families import AUTO, is_ranking
 from shunter.models.counting import count_model
 from shunter.models.registry import check_spec, model_spec
 
@@ -37,16 +37,6 @@ class Sensitivity:
     miss_factor: float
     nodes: Mapping[str, int | None]
     miss_rates: Mapping[str, float | None]
-
-    @classmethod
-    def of(cls, ask: TrainingDemand, plans: Mapping[str, Plan | None]) -> "Sensitivity":
-        """Create an entry of the sensitivity analysis from the plan of each server at a training demand."""
-        return cls(
-            ask.samples_per_second,
-            ask.miss_factor,
-            {name: None if plan is None else plan.nodes for name, plan in plans.items()},
-            {name: plan.miss_rate if plan is not None and plan.miss_rate else None for name, plan in plans.items()},
-        )
 
 
 @dataclass(frozen=True)
@@ -95,10 +85,8 @@ def compare(dataset: Dataset, request: PlanMemoryRequest) -> Comparison:
             f"--model {request.architecture.model} is a ranking model without tables in memory tiers: name "
             "a click model, such as dlrm."
         )
-    if request.architecture.model == "auto":
-        spec = model_spec(embedding_dim=request.embedding_dim)
-    else:
-        spec = model_spec(request.architecture.model, embedding_dim=request.embedding_dim)
+    family = request.architecture.model
+    spec = model_spec("dlrm" if family == AUTO else family, embedding_dim=request.embedding_dim)
     check_spec(spec, dataset.features)
     lookups = ids_per_sample(dataset)
     tables = [table.scaled(request.rows_times) for table in demands(dataset, spec, lookups)]
@@ -114,7 +102,9 @@ def compare_servers(servers: Mapping[str, Server], ask: TrainingDemand) -> Compa
     for rate, misses in product(RATES, MISSES):
         other = replace(ask, samples_per_second=rate * ask.samples_per_second, miss_factor=misses)
         found = {name: fewest_nodes(server, other) for name, server in servers.items()}
-        around.append(Sensitivity.of(other, found))
+        nodes = {name: plan and plan.nodes for name, plan in found.items()}
+        miss_rates = {name: plan.miss_rate if plan and plan.miss_rate else None for name, plan in found.items()}
+        around.append(Sensitivity(other.samples_per_second, misses, nodes, miss_rates))
         if rate == misses == 1:
             plans = found
     return Comparison(ask, plans, around, serving_fleets(ask.tables, ask.samples_per_second))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shunter.errors import DataError
-from shunter.extensions.incremental_checkpoints.vocabulary_increment import vocabulary_increment, write_extended
+from shunter.extensions.incremental_checkpoints.model_increment import vocabulary_increment, write_extended
 from shunter.extensions.learned_hashing.learned_ids import LearnedIds, group
 from shunter.ingestion.encoding.buckets import BucketIds
 from shunter.ingestion.encoding.encoder import CategoricalField, Encoder

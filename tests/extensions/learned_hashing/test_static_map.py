@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shunter.extensions.learned_hashing.static_map import StaticMap
+from shunter.extensions.learned_hashing.learned_ids import StaticMap
 from shunter.ingestion.encoding.vocabulary import mix
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shunter.extensions.stalls.sparse_accelerator import (
+from shunter.extensions.stalls.useful_share import (
     BOTH,
     DENSE,
     INPUT,
