@@ -1,8 +1,7 @@
 """Combination of several predicted log odds into one, for ensembles that need more than a weighted mean."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -39,23 +38,9 @@ class Combination(Record):
     knots: tuple[tuple[float, float], ...] = ()
     label: str = ""
 
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> "Combination":
-        """Create a combination from the dictionary that `to_dict` returns.
-
-        Raises:
-            ValueError: The values are invalid.
-        """
-        found = cls(
-            **{
-                **values,
-                "references": tuple(tuple(map(float, one)) for one in values["references"]),
-                "knots": tuple((float(one[0]), float(one[1])) for one in values["knots"]),
-            }
-        )
-        if found.by not in ("logits", "probabilities", "ranks", "votes"):
-            raise ValueError(f"unknown method to combine models: {found.by!r}")
-        return found
+    def __post_init__(self) -> None:
+        if self.by not in get_args(CombineBy):  # from a file of another version
+            raise ValueError(f"unknown method to combine models: {self.by!r}")
 
 
 class Combiner(nn.Module):

@@ -179,7 +179,7 @@ def _lookup_bytes(spec: ModelSpec, features: Features, ids_per_sample: Mapping[s
 
 
 def _working_bytes(spec: ModelSpec, features: Features, lookups: float) -> float:
-    """Return the additional fp32 bytes of a sample if the tables are stored in fp16; 0 for tables in fp32.
+    """Return the additional fp32 bytes of a sample if the tables are stored in fp16.
 
     The rows of a batch and their Adagrad sums are copied to an fp32 kernel with up to twice as many slots as rows.
     The pooled rows and their gradients are in fp32 too; of these, only the bytes beyond fp16 are counted here

@@ -45,10 +45,10 @@ class PrecisionCounts:
     """
 
     traffic_bytes_per_sample: float
-    traffic_bytes_per_step: float
+    traffic_bytes_per_step: float = 0.0
     operators_per_step: int
-    activation_bytes_per_sample: float
-    peak_bytes_per_sample: float
+    activation_bytes_per_sample: float = 0.0
+    peak_bytes_per_sample: float = 0.0
     peak_bytes_per_step: float
 
 
@@ -111,13 +111,13 @@ class ModelCounts:
     """
 
     matmul_flops_per_sample: float
-    lookups_per_sample: float
-    lookup_bytes_per_sample: float
+    lookups_per_sample: float = 0.0
+    lookup_bytes_per_sample: float = 0.0
     input_bytes_per_sample: float
     parameter_bytes: int
     dense_parameter_bytes: int
     optimizer_bytes: int
-    tables: int
+    tables: int = 0
     embedding_dim: int
     matmuls: tuple[MatmulCount, ...]
     fp32: PrecisionCounts

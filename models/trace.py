@@ -158,24 +158,22 @@ class _Recorder(TorchDispatchMode):
 
     def _write_down(self, func: Any, inputs: Sequence[Tensor], results: Sequence[Tensor]) -> None:
         name = func.overloadpacket.__name__
-        moves = name not in VIEWS
+        moves, product = name not in VIEWS, None
+        if name in PRODUCTS:
+            left, right = inputs[-2:]
+            count = left.shape[0] if name in ("bmm", "baddbmm") else 1
+            product = count, left.shape[-2], right.shape[-1], left.shape[-1]
         self.operators.append(
             Operator(
                 name=name,
                 module=max(self._tracker.parents - {"Global"}, key=len, default="").partition(".")[2],
                 phase=self._phase,
                 dtype=results[0].dtype,
-                product=_product(name, inputs) if name in PRODUCTS else None,
+                product=product,
                 bytes_read=moves * sum(map(_bytes, inputs)),
                 bytes_written=moves * sum(map(_bytes, results)),
             )
         )
-
-
-def _product(name: str, inputs: Sequence[Tensor]) -> tuple[int, int, int, int]:
-    left, right = inputs[-2:]
-    count = left.shape[0] if name in ("bmm", "baddbmm") else 1
-    return count, left.shape[-2], right.shape[-1], left.shape[-1]
 
 
 def _bytes(tensor: Tensor) -> int:

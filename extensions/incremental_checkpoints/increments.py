@@ -219,11 +219,7 @@ def apply_increment(since: LoadedModel, folder: Path, target: Path) -> LoadedMod
 
 
 def _parts(model: LoadedModel) -> tuple[Model | Ensemble, Encoder]:
-    """Return a model and its encoder from the folder of a model.
-
-    Raises:
-        RequestError: The model ranks items.
-    """
+    """Return a model and its encoder from the folder of a model; raise if it ranks items."""
     if isinstance(model.scorer, RankingScorer):
         raise RequestError(
             f"{model.title} ranks items, but increments exist only for click models: export the whole model."

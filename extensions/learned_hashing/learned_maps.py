@@ -12,7 +12,7 @@ from shunter.extensions.learned_hashing.behaviour import MOST_ROWS, Occurrences,
 from shunter.extensions.learned_hashing.learned_ids import LearnedIds, group
 from shunter.ingestion.encoding.encoder import CategoricalField
 from shunter.ingestion.encoding.vocabulary import IdMap, VocabularyIds, access_curve
-from shunter.ingestion.fields import Categorical, SingleValued
+from shunter.ingestion.fields import SingleValued
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.spill import Spill, SpilledBatch
 
@@ -36,7 +36,7 @@ def with_learned_maps(schema: Schema, spill: Spill, fitted: list[Fitted]) -> lis
             label is a number.
     """
     columns = (*schema.categorical, *schema.bags)
-    names = [_field_name(column) for column in columns]
+    names = [column.field if isinstance(column, SingleValued) else column.column for column in columns]
     ids_of = {field.name: field.ids for field, _ in fitted if field.table is None}
     own: Columns = {place: ids_of[name] for place, name in enumerate(names) if name in ids_of}
     rows_of = schema.vocabulary.learned_rows_of
@@ -50,7 +50,7 @@ def with_learned_maps(schema: Schema, spill: Spill, fitted: list[Fitted]) -> lis
             "learned_rows out of the schema."
         )
     learned = {names[place]: ids for place, ids in _learn(spill, own, to_learn).items()}
-    curves = {name: _curve(spill, names.index(name), ids) for name, ids in learned.items()}
+    curves = {name: access_curve(_lookups(spill, names.index(name), ids)) for name, ids in learned.items()}
 
     def with_map(pair: Fitted) -> Fitted:
         field, statistics = pair
@@ -60,10 +60,6 @@ def with_learned_maps(schema: Schema, spill: Spill, fitted: list[Fitted]) -> lis
         return replace(field, ids=learned[name]), replace(statistics, access_curve=curves[name])
 
     return [with_map(pair) for pair in fitted]
-
-
-def _field_name(column: Categorical) -> str:
-    return column.field if isinstance(column, SingleValued) else column.column
 
 
 def _learn(spill: Spill, own: Columns, to_learn: Mapping[int, int]) -> dict[int, LearnedIds]:
@@ -130,7 +126,3 @@ def _lookups(spill: Spill, place: int, ids: IdMap) -> NDArray[np.int64]:
     for keys in spill.training_keys(place):
         lookups += np.bincount(ids.ids(keys), minlength=ids.rows)
     return lookups
-
-
-def _curve(spill: Spill, place: int, ids: IdMap) -> tuple[tuple[float, float], ...]:
-    return access_curve(_lookups(spill, place, ids))

@@ -164,11 +164,8 @@ def communication_samples(
 
 
 def _sample(one: CommunicationMeasurement, processes: int, bandwidth: float) -> CommunicationSample:
-    """Convert a measurement to a sample for fitting the communication model.
-
-    Reduce-scatter and all-gather count as an all-to-all of as many bytes on the wire.
-    """
     sent = one.traffic.message_bytes
+    # Reduce-scatter and all-gather count as an all-to-all of as many bytes on the wire.
     others = sent.get("all_to_all", 0.0) + sent.get("reduce_scatter", 0.0)
     return CommunicationSample(
         model=one.model,

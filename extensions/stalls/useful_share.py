@@ -244,14 +244,13 @@ def _rows(layer: nn.Module, tensor: Tensor) -> Tensor:
     return turned.reshape(-1, turned.shape[-1])
 
 
-def layer_share(name: str, seen: _Seen, samples: int, lanes: int = LANES) -> LayerShare:
+def layer_share(name: str, seen: _Seen, samples: int) -> LayerShare:
     """Compute the shares of a layer from the records of its hooks.
 
     Args:
         name: Module path of the layer.
         seen: Records of the hooks.
         samples: Number of samples of all steps together.
-        lanes: Number of lanes of the simulated accelerator.
     """
     forward = backward = whole = useful = 0
     for one in seen.zeros:
@@ -268,7 +267,7 @@ def layer_share(name: str, seen: _Seen, samples: int, lanes: int = LANES) -> Lay
         multiplications=whole / samples,
         dead=float(np.mean(seen.dead)),
         cycles={
-            kind: sum(cycles(one, skipping, lanes).backward for one in seen.zeros) / samples
+            kind: sum(cycles(one, skipping).backward for one in seen.zeros) / samples
             for kind, skipping in SKIPPINGS.items()
         },
     )

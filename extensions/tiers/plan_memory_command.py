@@ -69,17 +69,15 @@ def around_table(found: "Comparison") -> TextTable:
         (
             f"{one.samples_per_second:,.0f}",
             f"x {one.miss_factor:g}",
-            *(_nodes(nodes, one.miss_rates[name]) for name, nodes in one.nodes.items()),
+            *(
+                "-" if nodes is None else f"{nodes:,}" + (f" ({rate:.0%})" if (rate := one.miss_rates[name]) else "")
+                for name, nodes in one.nodes.items()
+            ),
         )
         for one in found.around
     ]
     names = (name.replace("_", " ") for name in found.plans)
     return TextTable(("samples/s", "misses", *names), rows, "Nodes by rate, and by misses over those predicted")
-
-
-def _nodes(nodes: int | None, miss_rate: float | None) -> str:
-    """Return the number of nodes as text, with the cache miss rate if there is a cache."""
-    return "-" if nodes is None else f"{nodes:,}" + ("" if miss_rate is None else f" ({miss_rate:.0%})")
 
 
 def serving_table(found: "Comparison") -> TextTable:

@@ -93,10 +93,7 @@ def _levels(rows: int, curve: Sequence[tuple[float, float]], ids: np.ndarray, sa
 
 
 def _are_ranks(rows: int, curve: Sequence[tuple[float, float]], ids: np.ndarray) -> bool:
-    """Return True if ids are ranks: the first ids get as many lookups as the access curve states for the top ids.
-
-    Id 0, which stands for unknown values, counts as one of the first ids.
-    """
+    """Return True if the first ids, including id 0, get as many lookups as the access curve states for the top ids."""
     ordered = np.sort(ids)
     ends = [round(rows * share) for share, _ in curve]
     found = np.searchsorted(ordered, ends, side="right") / len(ids)  # of the ids 0 to `end`

@@ -103,11 +103,7 @@ def stored_tables(model: torch.nn.Module) -> list[StoredEmbeddings]:
 
 
 def _offset(head: Mapping[str, Any], name: str, spec: ModelSpec, features: Features, path: Path) -> int:
-    """Return the byte position, in the weights file, of one member's embedding tables.
-
-    Raises:
-        CheckpointError: The tables have another type or shape, or do not begin at a multiple of four bytes.
-    """
+    """Return the byte position, in the weights file, of one member's embedding tables, after checks of its type."""
     tensor, rows = head.get(name, {}), sum(shape.rows for shape in spec.tables(features))
     if tensor.get("dtype") != "F32" or tensor.get("shape") != [rows, spec.embedding_dim]:
         raise CheckpointError(f"The weights in {path} belong to another model (its tables are not {name}).")

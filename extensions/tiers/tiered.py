@@ -89,7 +89,6 @@ class TieredEmbeddings(EmbeddingTables):
         self._tiers = RowTiers(total, dim, cache, kernel_weight, kernel_sum)
         self.register_buffer("weight", self._tiers.weight)
         self.register_buffer("adagrad_sum", self._tiers.adagrad_sum, persistent=False)
-        self._bag_starts = np.cumsum((0, *rows[:-1]))[list(self.table_of)]
         self._admitted: deque[_Admitted] = deque()
         self._in_work: _Admitted | None = None
         self.register_state_dict_pre_hook(_complete_first)
@@ -173,11 +172,7 @@ class TieredEmbeddings(EmbeddingTables):
         return slots
 
     def _bring_waiting(self, *, is_alone: bool = False) -> None:
-        """Assign slots to waiting batches, in their order, as far as the cache has room.
-
-        Args:
-            is_alone: Whether every batch before the first waiting batch is trained.
-        """
+        """Assign slots to waiting batches, as far as there is room; `is_alone`: all batches before are trained."""
         for place, batch in enumerate(self._admitted):
             if batch.is_there:
                 continue
@@ -294,9 +289,7 @@ class TieredEmbeddings(EmbeddingTables):
 
     def _rows_of(self, values: Tensor, offsets: Tensor) -> np.ndarray:
         """Return for each id the index of its row in `weight`."""
-        batch = (len(offsets) - 1) // len(self.table_of)
-        ids_of_bag = np.diff(offsets[::batch].numpy())
-        return values.numpy() + np.repeat(self._bag_starts, ids_of_bag)
+        return super()._row_of_each(values, offsets).numpy()
 
 
 def _complete_first(module: nn.Module, *_: Any) -> None:

@@ -224,12 +224,7 @@ class RowTiers:
         self._touched_rows = 0
 
     def _move(self, admission: Admission) -> None:
-        """Write evicted rows back, and read arriving rows.
-
-        Raises:
-            HardwareError: The file cannot be read or written. The state in memory must then not be saved, since a slot
-                may have another row than recorded.
-        """
+        """Write evicted rows back, and read arriving rows; after an error, the slots must not be saved."""
         self._check_whole()
         self._is_whole = False
         as_index = {name: torch.from_numpy(part.astype(np.int64)) for name, part in vars(admission).items()}

@@ -118,10 +118,6 @@ class _DroppedProduct:
     """Linear layer with dropout of the same input units for all samples, chosen anew at each call.
 
     The weights are transposed once, so that the weights of each remaining unit are contiguous.
-
-    Args:
-        layer: The layer.
-        share: Share of the units to drop.
     """
 
     def __init__(self, layer: nn.Linear, share: float) -> None:

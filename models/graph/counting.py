@@ -62,13 +62,10 @@ def count_graph_model(spec: GraphSpec, graph: Graph, *, negatives: int = 1) -> M
         products.append(MatmulCount(count=3 * count, m=1, n=width, k=width, batch_axis="m", half=False))
     return ModelCounts(
         matmul_flops_per_sample=2.0 * 3 * (scored + layers.products_of_sample * width) * width,
-        lookups_per_sample=0.0,
-        lookup_bytes_per_sample=0.0,
         input_bytes_per_sample=float(vectors * ID_BYTES),
         parameter_bytes=parameters * FLOAT_BYTES,
         dense_parameter_bytes=parameters * FLOAT_BYTES,
         optimizer_bytes=ADAM_STATES * parameters * FLOAT_BYTES,
-        tables=0,
         embedding_dim=spec.embedding_dim,
         matmuls=(scores, *products),
         fp32=demand,
@@ -92,21 +89,15 @@ def _count_solved(spec: GraphSpec, graph: Graph) -> ModelCounts:
     product = MatmulCount(count=1, m=1, n=graph.items, k=length, batch_axis="m", half=False)
     demand = PrecisionCounts(
         traffic_bytes_per_sample=counts.peak_bytes / graph.edges,
-        traffic_bytes_per_step=0.0,
         operators_per_step=STEP_OPERATORS,
-        activation_bytes_per_sample=0.0,
-        peak_bytes_per_sample=0.0,
         peak_bytes_per_step=float(counts.peak_bytes),
     )
     return ModelCounts(
         matmul_flops_per_sample=2.0 * graph.items * length,
-        lookups_per_sample=0.0,
-        lookup_bytes_per_sample=0.0,
         input_bytes_per_sample=2.0 * ID_BYTES,
         parameter_bytes=counts.parameters * FLOAT_BYTES,
         dense_parameter_bytes=counts.parameters * FLOAT_BYTES,
         optimizer_bytes=0,
-        tables=0,
         embedding_dim=1,
         matmuls=(product,),
         fp32=demand,

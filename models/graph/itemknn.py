@@ -115,12 +115,9 @@ def _blocks(graph: Graph) -> list[int]:
 
 
 def _nearest(similar: np.ndarray, starts: np.ndarray, most: int) -> np.ndarray:
-    """Return the mask of the `most` most similar pairs of each item; among equal pairs, the first ones.
+    """Return the mask of the `most` most similar pairs `[pairs]` of each item; among equal pairs, the first ones.
 
-    Args:
-        similar: Similarity of each pair, `[pairs]`; pairs with negative similarity are never kept.
-        starts: First pair of each item, and the number of pairs, `[items + 1]`.
-        most: Number of kept pairs of an item.
+    `starts` has the first pair of each item and the number of pairs, `[items + 1]`. No negative similarity is kept.
     """
     lengths = np.diff(starts)
     least = np.zeros(len(lengths), np.float32)

@@ -190,11 +190,7 @@ class SasRec(GraphModel[SasRecSpec]):
         return found, self.items
 
     def _states_before(self, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the states after the items that precede given items.
-
-        Args:
-            users: User ids, `[samples]`.
-            items: Item of each sample, `[samples]`.
+        """Return the states after the items that precede given items of users, `[samples]` each.
 
         Returns:
             States `[states, dim]`, the row of each sample's state `[samples]`, and whether a sample has a state.
@@ -211,16 +207,7 @@ class SasRec(GraphModel[SasRecSpec]):
         return self._states(distinct, first, shown), before[places] + place.clamp(min=0), is_behind
 
     def _states(self, users: Tensor, first: Tensor, shown: Tensor) -> Tensor:
-        """Return the states after some items of each user, user by user.
-
-        Args:
-            users: User ids, `[users]`.
-            first: Position of the first used item in each sequence, `[users]`.
-            shown: Number of used items, at most `length`, `[users]`.
-
-        Returns:
-            States, `[sum of shown, dim]`.
-        """
+        """Return the states after `shown` items of each user, from position `first` on: `[sum of shown, dim]`."""
         width = self.spec.embedding_dim
         found = self.items.new_zeros(int(shown.sum()), width)
         before = shown.cumsum(0) - shown

@@ -146,10 +146,9 @@ def _plan(server: Server, ask: TrainingDemand, nodes: int, reserved: float) -> P
 def _fetch(
     server: Server, ask: TrainingDemand, slow: Sequence[TableDemand], nodes: int, cache_bytes: float
 ) -> tuple[float, float] | None:
-    """Return the seconds to load the rows of a step from the slow tier, during the step before, and the miss rate.
+    """Return the seconds to load the rows of a step from the slow tier, and the miss rate; None if it wears out.
 
-    The result is None if the writes of a day exceed the endurance of the tier. Each loaded row evicts a trained row,
-    which is written back, so that equal amounts are written and read, block by block.
+    Each loaded row evicts a trained row, so that equal amounts are written and read, block by block.
     """
     tier = next(tier for tier in server.tiers.values() if tier.reads_per_second is not None)
     hits = predict_hits(slow, ask.batch, cache_bytes * nodes)

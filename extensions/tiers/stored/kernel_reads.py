@@ -10,7 +10,6 @@ import errno
 import os
 import platform
 import weakref
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -37,17 +36,10 @@ _CONTROL = np.dtype(  # struct iocb of linux/aio_abi.h, little-endian
 _EVENT = np.dtype([("data", "<u8"), ("control", "<u8"), ("result", "<i8"), ("result_2", "<i8")])
 
 
-@dataclass(frozen=True)
-class _Calls:
-    """Linux system call numbers of asynchronous I/O."""
-
-    setup: int
-    destroy: int
-    events: int
-    submit: int
-
-
-_CALLS = {"x86_64": _Calls(206, 207, 208, 209), "aarch64": _Calls(0, 1, 4, 2)}
+_CALLS = {  # Linux system call numbers of asynchronous I/O
+    "x86_64": {"setup": 206, "destroy": 207, "events": 208, "submit": 209},
+    "aarch64": {"setup": 0, "destroy": 1, "events": 4, "submit": 2},
+}
 
 
 class KernelReads:
@@ -66,11 +58,11 @@ class KernelReads:
             raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
         self._file, self._calls = file, calls
         self._context = ctypes.c_ulong(0)
-        _call(calls.setup, DEPTH, ctypes.byref(self._context))
+        _call(calls["setup"], DEPTH, ctypes.byref(self._context))
         self._events = np.zeros(DEPTH, _EVENT)
         self._controls = np.zeros(DEPTH, _CONTROL)
         self._pointers = self._controls.ctypes.data + _CONTROL.itemsize * np.arange(DEPTH, dtype=np.uint64)
-        self._end_of_life = weakref.finalize(self, _call, calls.destroy, self._context)
+        self._end_of_life = weakref.finalize(self, _call, calls["destroy"], self._context)
 
     def read(self, begins: np.ndarray, lengths: np.ndarray, addresses: np.ndarray) -> np.ndarray:
         """Read up to `DEPTH` pieces, and wait for all of them.
@@ -110,7 +102,7 @@ class KernelReads:
         while sent < count:
             pointer = ctypes.c_void_p(int(self._pointers.ctypes.data) + self._pointers.itemsize * sent)
             try:
-                sent += _call(self._calls.submit, self._context, ctypes.c_long(count - sent), pointer)
+                sent += _call(self._calls["submit"], self._context, ctypes.c_long(count - sent), pointer)
             except OSError as error:
                 return sent, error
         return sent, None
@@ -119,7 +111,7 @@ class KernelReads:
         while count:
             most, events = ctypes.c_long(count), ctypes.c_void_p(self._events.ctypes.data)
             try:
-                found = self._events[: _call(self._calls.events, self._context, most, most, events, None)]
+                found = self._events[: _call(self._calls["events"], self._context, most, most, events, None)]
             except InterruptedError:  # by a signal: the reads are still running
                 continue
             results[found["data"].astype(np.int64)] = found["result"]
@@ -135,11 +127,7 @@ def _system_call() -> Any:
 
 
 def _call(number: int, *arguments: object) -> int:
-    """Make a system call.
-
-    Raises:
-        OSError: The call failed.
-    """
+    """Make a system call; raise `OSError` if it fails."""
     found = _system_call()(ctypes.c_long(number), *arguments)
     if found < 0:
         code = ctypes.get_errno()

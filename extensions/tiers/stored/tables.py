@@ -91,7 +91,6 @@ class StoredEmbeddings(EmbeddingTables):
         self._cache = RowCache(memory.cached_rows, dim, memory.policy)
         self._pooled = PooledSums(memory.pooled_bytes)
         self._starts = np.array([0, *accumulate(self.rows)][:-1], np.int64)
-        self._bag_starts = self._starts[list(self.table_of)]
         self._pins = np.array(memory.pinned, np.int64)
         self._pin_starts = np.array([0, *accumulate(memory.pinned)][:-1], np.int64)
         self._pinned = self._read_pinned()
@@ -126,8 +125,7 @@ class StoredEmbeddings(EmbeddingTables):
     def lookup(self, values: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
         """Return the sum of the embedding rows of each bag, `[batch, bags of a sample * dim]`."""
         ends = offsets.numpy().astype(np.int64)
-        bags_of_table = (len(ends) - 1) // len(self.table_of)
-        rows = values.numpy().astype(np.int64) + np.repeat(self._bag_starts, np.diff(ends[::bags_of_table]))
+        rows = self._row_of_each(values, offsets).numpy()
         with self._lock:
             if self.memory.pooled_bytes and weights is None:
                 pooled = self._sums_with_lists(rows, ends)
