@@ -25,6 +25,7 @@ checkpoint.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -117,14 +118,8 @@ class TouchedRows:
             noted.logical_or_(torch.from_numpy(np.unpackbits(packed, count=len(noted)).view(bool)).to(noted.device))
 
 
-@dataclass(frozen=True)
-class RowsToStore:
-    """Rows to store in the next checkpoint.
-
-    Attributes:
-        contents: For each range of rows, whether all rows are stored, or those touched since which checkpoint.
-        rows: bool of all rows, on the CPU.
-    """
+class RowsToStore(NamedTuple):
+    """Rows to store in the next checkpoint: the content of each range, and a mask of all rows on the CPU."""
 
     contents: tuple[Content, ...]
     rows: Tensor

@@ -3,21 +3,13 @@
 from typing import Any
 
 from shunter.extensions.stalls.report import StallReport
+from shunter.extensions.stalls.stall_figure import BARS, COLOURS, Bar
 from shunter.extensions.stalls.useful_share import LANES, USEFUL_COLUMNS
 from shunter.tracking.tree import RunTree
 
 STALLS = "config/stalls.json"  # artifact of a profile
 
-# Title, the run shown, the run that it is compared with, and the stalls between them: as in `plan.py`.
-BARS = (
-    ("one device", "S1", "S1", ()),
-    ("tables in slower memory", "S7", "S1", ("slow_memory",)),
-    ("all devices", "S2", "S1", ("contention", "all_reduce", "embedding_exchange")),
-    ("reading from memory", "S4", "S1", ("contention", "all_reduce", "embedding_exchange", "prep")),
-    ("reading from disk", "S3", "S1", ("contention", "all_reduce", "embedding_exchange", "prep", "fetch")),
-    ("between machines (simulated)", "S5", "S1", ("contention", "all_reduce", "embedding_exchange", "network")),
-)
-COLOURS = ("compute", "contention", "all_reduce", "embedding_exchange", "prep", "fetch", "network", "slow_memory")
+PARTS = tuple(COLOURS)
 
 
 def stall_section(tree: RunTree) -> dict[str, Any]:
@@ -30,9 +22,7 @@ def stall_section(tree: RunTree) -> dict[str, Any]:
         "words": f"{report.model} on {report.data_name}: {report.devices} x {report.accelerator}, {report.threads} "
         f"thread(s) and {report.batch_size} samples each, {report.precision}. {report.communication_note}",
         "bars": bars,
-        "key": [
-            {"name": _words(name), "colour": colour} for colour, name in enumerate(COLOURS) if _words(name) in shown
-        ],
+        "key": [{"name": _words(name), "colour": colour} for colour, name in enumerate(PARTS) if _words(name) in shown],
         "rows": [
             {
                 "name": _words(stall.name),
@@ -50,16 +40,16 @@ def stall_section(tree: RunTree) -> dict[str, Any]:
     }
 
 
-def _bar(report: StallReport, bar: tuple[str, str, str, tuple[str, ...]], longest: float) -> dict[str, Any]:
+def _bar(report: StallReport, bar: Bar, longest: float) -> dict[str, Any]:
     """Return one bar: the compute part, then the detected stalls, and the 95 % interval of the whole step."""
     title, run, base, names = bar
     seconds = {"compute": report.runs[base].seconds}
     seconds |= {stall.name: stall.seconds for stall in report.stalls if stall.name in names and stall.seconds}
     time = report.runs[run]
     return {
-        "title": title,
+        "title": title.removeprefix("one device, ").replace("\n", " "),
         "parts": [
-            {"name": _words(name), "colour": COLOURS.index(name), "percent": 100 * value / longest}
+            {"name": _words(name), "colour": PARTS.index(name), "percent": 100 * value / longest}
             for name, value in seconds.items()
         ],
         "low": 100 * time.low / longest,

@@ -22,8 +22,9 @@ COLOURS: dict[str, str] = {
     "slow_memory": "#3d8b50",
 }
 EXCHANGE: tuple[StallName, ...] = ("contention", "all_reduce", "embedding_exchange")  # interconnect stall
-# Each bar: title, the run shown, the run that it is compared with, and the stalls between them.
-BARS: tuple[tuple[str, str, str, tuple[StallName, ...]], ...] = (
+Bar = tuple[str, str, str, tuple[StallName, ...]]
+# Each bar: title, the run shown, the run that it is compared with, and the stalls between them, as in `plan.py`.
+BARS: tuple[Bar, ...] = (
     ("one device", "S1", "S1", ()),
     ("one device, tables\nin slower memory", "S7", "S1", ("slow_memory",)),
     ("all devices", "S2", "S1", EXCHANGE),
@@ -73,9 +74,7 @@ def stall_figure(report: StallReport) -> "Figure":
     return figure
 
 
-def _draw_bar(
-    axes: "Axes", row: int, bar: tuple[str, str, str, tuple[StallName, ...]], report: StallReport
-) -> list[str]:
+def _draw_bar(axes: "Axes", row: int, bar: Bar, report: StallReport) -> list[str]:
     """Draw one bar; return the names of its parts."""
     _, run, base, names = bar
     time = report.runs[run]

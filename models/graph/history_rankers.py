@@ -146,18 +146,14 @@ class SparseHistoryRanker(HistoryRanker):
     def add_up(self, rows: Tensor, items: Tensor, count: int) -> Tensor:
         """Add each weight to its score; with few items use a product with the dense matrix instead."""
         if len(self.target_counts) ** 2 <= MOST_CELLS:
-            return chosen_times(self._dense(), rows, items, count)
+            matrix = torch.zeros(len(self.target_counts), len(self.target_counts), device=self.device)
+            matrix[torch.repeat_interleave(self.target_counts), self.targets.long()] = self.weights
+            return chosen_times(matrix, rows, items, count)
         lengths = self.target_counts[items]
         found = spread(self.target_counts.cumsum(0)[items] - lengths, lengths)
         width = len(self.target_counts)
         places = torch.repeat_interleave(rows * width, lengths) + self.targets[found]
         return torch.zeros(count * width, device=self.device).index_add_(0, places, self.weights[found]).view(count, -1)
-
-    def _dense(self) -> Tensor:
-        items = len(self.target_counts)
-        matrix = torch.zeros(items, items, device=self.device)
-        matrix[torch.repeat_interleave(self.target_counts), self.targets.long()] = self.weights
-        return matrix
 
 
 def chosen_times(weights: Tensor, rows: Tensor, items: Tensor, count: int) -> Tensor:
