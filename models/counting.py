@@ -196,7 +196,7 @@ def _matmul(small: Operator, large: Operator, half: Operator) -> MatmulCount:
     assert small.product is not None
     assert large.product is not None
     sizes: dict[BatchAxis, int] = dict(zip(AXES, small.product, strict=True))
-    growing = [axis for axis, there in zip(AXES, large.product, strict=True) if sizes[axis] != there]
+    growing: list[BatchAxis] = [axis for axis, there in zip(AXES, large.product, strict=True) if sizes[axis] != there]
     assert len(growing) == 1, f"a product of {small.module or 'the model'} does not grow with the batch along one axis"
     sizes[growing[0]] //= BATCHES[0]
     return MatmulCount(**sizes, batch_axis=growing[0], half=half.dtype == torch.bfloat16)

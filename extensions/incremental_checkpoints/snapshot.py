@@ -106,8 +106,7 @@ class Snapshot:
         with self._changed:
             while not self._is_over:
                 pending = _distinct(numbers[self._pending[numbers]])
-                widest = max(block.row_bytes for block in self._blocks)
-                if not self._copied_bytes or self._copied_bytes + len(pending) * widest <= self._most_bytes:
+                if self._has_room(pending):
                     self._copy(pending)
                     return
                 if self._may_give_up:
@@ -161,6 +160,10 @@ class Snapshot:
                 copied = _read(block, rows[first:last])
                 kept.append(copied)
                 self._copied_bytes += copied.nbytes
+
+    def _has_room(self, rows: np.ndarray) -> bool:
+        widest = max(block.row_bytes for block in self._blocks)
+        return not self._copied_bytes or self._copied_bytes + len(rows) * widest <= self._most_bytes
 
     @torch.no_grad()
     def _taken(self, block: _Block, first: int, last: int) -> _Rows:

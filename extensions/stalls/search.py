@@ -81,7 +81,7 @@ def make_plan(dataset: Dataset, request: ProfileRequest, profile: HardwareProfil
     )
 
 
-def measure_stalls(plan: StallPlan, on_progress: Callable[[str], object] = lambda _: None) -> StallMeasurements:
+def measure_stalls(plan: StallPlan, on_progress: Callable[[str], None] = lambda _: None) -> StallMeasurements:
     """Run all measurements of a plan in separate processes.
 
     Args:
