@@ -1,9 +1,10 @@
 """History of past runs, read from MLflow once before a decision."""
 
+import math
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean
 from typing import Protocol
 
 from shunter.errors import TrackingError
@@ -26,6 +27,7 @@ KINDS: tuple[RunKind, ...] = ("train", "nightly", "tune", "select", "member")
 TRAININGS = ("trial", "member")
 
 MOST_SENTENCES = 5
+KEPT_OVERHEADS = 0.9  # share of trials and members whose overhead counts
 
 
 class ReadRuns(Protocol):
@@ -49,7 +51,7 @@ class History:
         unread: Reason if the store could not be read.
         job_kind: Kind of runs comparable with the current job. A nightly run, which continues from a champion, needs
             another share of its plan than a full training run.
-        training_overhead_seconds: Median overhead of a trial or member in seconds, outside of its training; 0 if
+        training_overhead_seconds: Mean overhead of a trial or member in seconds, outside of its training; 0 if
             unknown.
         interruptions: Time lost to checkpoints and interruptions, over all training runs.
         backward_speedups: Speed-up of the job's backward pass on accelerators that skip zeros, by kind of skipping.
@@ -251,17 +253,20 @@ def read_history(*, limit: int = NEWEST, read: ReadRuns = read_runs) -> History:
 
 
 def _training_overhead_seconds(tracked: Sequence[TrackedRun]) -> float:
-    """Return the median overhead of finished trials and members: time outside of steps, validations and checkpoints.
+    """Return the mean overhead of finished trials and members: time outside of steps, validations and checkpoints.
+
+    A job takes the sum of its overheads, most of which are short and some of which, after a process has started, are
+    long: a mean predicts it, a median does not. The longest tenth is left out, for a machine may have slept.
 
     Args:
         tracked: Admitted runs of any kind.
     """
-    found = [
+    found = sorted(
         run.ended_at - run.started_at - run.metrics[TRAINING_METRICS["train_seconds"]]
         for run in tracked
         if run.kind in TRAININGS and run.ended_at and TRAINING_METRICS["train_seconds"] in run.metrics
-    ]
-    return max(0.0, median(found)) if found else 0.0
+    )
+    return max(0.0, fmean(found[: math.ceil(KEPT_OVERHEADS * len(found))])) if found else 0.0
 
 
 def _teaches(run: TrackedRun) -> bool:
