@@ -38,28 +38,18 @@ class Occurrences:
     labels: Floats
 
 
-@dataclass(frozen=True)
-class Machine:
-    """Trained factorisation machine over the ids of all columns.
-
-    Attributes:
-        weights: float32 [ids], linear term of the logit.
-        vectors: float32 [ids, WIDTH], whose dot products with vectors of other columns add to the logit.
-    """
-
-    weights: Floats
-    vectors: Floats
-
-
-def learn(rows: Occurrences, ids: int) -> Machine:
+def learn(rows: Occurrences, ids: int) -> Floats:
     """Train a factorisation machine with Adagrad; the same rows give the same bytes.
 
     Args:
         rows: Training rows, in the order of training.
         ids: Number of ids of all columns.
+
+    Returns:
+        float32 [ids, WIDTH + 1]: the vector of an id, whose dot products with vectors of other columns add to the
+            logit, and its weight, the linear term of the logit.
     """
     random = np.random.default_rng(0)
-    # The last column is the weight of an id, the other columns are its vector.
     learned = np.concatenate(
         [random.normal(0, _FIRST_DEVIATION, (ids, WIDTH)), np.zeros((ids, 1))], axis=1, dtype=np.float32
     )
@@ -69,7 +59,7 @@ def learn(rows: Occurrences, ids: int) -> Machine:
     for _ in range(PASSES):
         for batch in _batches(rows):
             _step(learned, squares, base, batch)
-    return Machine(learned[:, WIDTH], learned[:, :WIDTH])
+    return learned
 
 
 @dataclass(frozen=True)
@@ -86,7 +76,7 @@ class Behaviour:
     doubt: float
 
 
-def behaviour_of(machine: Machine, rows: Occurrences, first: int, counts: NDArray[np.int64]) -> Behaviour:
+def behaviour_of(machine: Floats, rows: Occurrences, first: int, counts: NDArray[np.int64]) -> Behaviour:
     """Return the behaviour of the values of one column, shrunk towards zero by its sampling noise.
 
     The learned logit effect of a value with count n has a sampling variance of about 1 / (n p (1 - p)), with p the
@@ -94,21 +84,21 @@ def behaviour_of(machine: Machine, rows: Occurrences, first: int, counts: NDArra
     multiplied by the share of the real variance in its total variance (Efron and Morris, JASA 1973).
 
     Args:
-        machine: Trained factorisation machine.
+        machine: Trained factorisation machine, see `learn`.
         rows: Training rows of the machine.
         first: Id of the column's first value.
         counts: int64 [values], count of each value of the column in all training rows, not only in `rows`.
     """
     moments = np.zeros((WIDTH + 1, WIDTH + 1))
     for batch in _batches(rows):
-        scaled = machine.vectors[batch.ids] * batch.shares[:, None]
+        scaled = machine[batch.ids, :WIDTH] * batch.shares[:, None]
         own = (batch.ids >= first) & (batch.ids < first + len(counts))
         scaled[own] = 0
         met = np.concatenate([_sums(scaled, batch), np.ones((len(batch.labels), 1))], axis=1, dtype=np.float64)
         moments += met.T @ met
     values, directions = np.linalg.eigh(moments / len(rows.labels))
     column = slice(first, first + len(counts))
-    learned = np.concatenate([machine.vectors[column], machine.weights[column, None]], axis=1, dtype=np.float64)
+    learned = machine[column].astype(np.float64)
     inside = (rows.ids >= first) & (rows.ids < first + len(counts))
     seen = np.bincount(rows.ids[inside] - first, minlength=len(counts))
     total = max(1, int(seen.sum()))
