@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -10,24 +9,21 @@ from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from benchmarks import report
-from benchmarks.faults import benchmark
 from benchmarks.faults.attacks import ATTACKS, Attack
 from benchmarks.faults.bad_inputs import BadInput
-from benchmarks.faults.benchmark import Findings, Listener, kill_many
+from benchmarks.faults.benchmark import Findings, Listener
 from benchmarks.faults.carriers import Carried
-from benchmarks.faults.command import KINDS, ROOT, Outcome
-from benchmarks.faults.commands import Beside, pairs_of
+from benchmarks.faults.command import ROOT, Outcome
+from benchmarks.faults.commands import Beside
 from benchmarks.faults.first_commands import KilledFirstCommand
 from benchmarks.faults.flipped_bytes import Flip
 from benchmarks.faults.foreign_folder import ForeignCommand
 from benchmarks.faults.kills import Kill, Training
-from benchmarks.faults.proxy import FAULTS, Proxy, does_twice, fails_to_write, stopped
+from benchmarks.faults.proxy import Proxy, does_twice, fails_to_write, stopped
 from benchmarks.faults.requests import BadRequest
 from benchmarks.faults.tracking import Spoilt
 
@@ -84,11 +80,6 @@ def test_the_proxy_does_what_its_fault_says_and_counts_it() -> None:
         for _ in range(30):
             ask(b"{}")
         assert len(written) - 1 == 30 + proxy.spoilt - 2 > 30
-
-
-def test_every_fault_says_what_it_does() -> None:
-    assert all((fault.__doc__ or "").strip().endswith(".") for fault in FAULTS)
-    assert len({fault.__name__ for fault in FAULTS}) == len(FAULTS)
 
 
 @pytest.mark.parametrize(("file", "test"), ATTACKS.values(), ids=[test for _, test in ATTACKS.values()])
@@ -160,35 +151,3 @@ def test_findings_are_counted_with_what_was_published_of_the_same_parts(
     assert findings.headline()["kills"] == 4
     assert findings.headline()["kills_not_bitwise"] == 1
     assert findings.headline()["command_rounds"] == 0
-
-
-def test_pairs_of_commands_that_ran_are_known_from_the_findings() -> None:
-    found = [Beside("pairs", ["clean + sync", "train + serve"]), Beside("round", ["clean"])]
-    assert pairs_of(found) == {("clean", "sync"), ("train", "serve")}
-
-
-def test_kills_are_spread_over_all_kinds_of_commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trained: list[tuple[str, int]] = []
-
-    def killed(home: Path, references: str, random: object, kills: int) -> Training:
-        trained.append((references, kills))
-        return Training(kills=[Kill("child", 1.0, "")] * kills)
-
-    monkeypatch.setattr(report, "RESULTS", tmp_path)
-    monkeypatch.setattr(benchmark, "killed_training", killed)
-    undisturbed: Any = SimpleNamespace(of=lambda kind: kind)
-    findings = Findings(quick=True)
-    kill_many(tmp_path, undisturbed, 7, time.monotonic() + 600, findings)
-    assert [kind for kind, _ in trained] == list(KINDS)
-    assert sum(kills for _, kills in trained) == findings.headline()["kills"] == 7
-    trained.clear()
-    kill_many(tmp_path, undisturbed, 7, time.monotonic() - 1, findings)
-    assert trained == []
-
-
-def test_findings_of_parts_that_do_not_run_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report, "RESULTS", tmp_path)
-    findings = Findings(quick=True, parts=["flips"])
-    findings.add("public_listeners", Listener("0.0.0.0:1"))
-    findings.add("flipped_bytes", Flip("a", 0, 1, is_found=True))
-    assert findings.headline() == {"flipped_bytes": 1, "flipped_bytes_missed": 0}

@@ -59,11 +59,6 @@ def test_a_figure_without_description_is_named() -> None:
         render({"speed": section()}, {"speed": result(fast=1.0)})
 
 
-def test_a_benchmark_without_description_is_named() -> None:
-    with pytest.raises(ValueError, match="speed: the headline figure fast has no description"):
-        render({}, {"speed": result(fast=1.0)})
-
-
 def test_a_description_without_figure_is_named() -> None:
     figures = {"fast": Figure(what="Speed", beside=Comparison(key="slow", who="a rival"))}
     with pytest.raises(ValueError, match=r"slow is described, and results/speed.json lacks it"):

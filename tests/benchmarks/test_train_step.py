@@ -1,7 +1,6 @@
 """Rivals of the step learn the same model, a loaded machine publishes nothing, and every figure is described."""
 
 from functools import partial
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -12,8 +11,8 @@ from benchmarks import load
 from benchmarks.load import LARGEST_SHARE, refuse_if_loaded
 from benchmarks.page import read_descriptions
 from benchmarks.train_step import rivals
-from benchmarks.train_step.benchmark import best_seconds, fastest, headline, one_of_each_device, speedup
-from benchmarks.train_step.race import QUICK, Plan, Setting, contestants, joules, race
+from benchmarks.train_step.benchmark import headline
+from benchmarks.train_step.race import QUICK, Plan, Setting, contestants, race
 from benchmarks.train_step.rivals import Prepare, Step, Variant
 from shunter.engine.data.batch import Batch, make_batch
 from shunter.models.registry import model_spec
@@ -102,36 +101,6 @@ def races() -> list[dict[str, Any]]:
     }
     limits = {"fp32_flops_per_second": 1e9, "bf16_flops_per_second": 1e9, "gather_bytes_per_second": 1e9}
     return [{"setting": {"device": "cpu"}, "times": {"128": field, "2048": field}, "limits": limits}]
-
-
-def test_the_fastest_of_each_kind_meet() -> None:
-    seconds = best_seconds(races(), 128)
-    assert fastest(seconds, "shunter") == "shunter fp32"
-    assert "bf16" in fastest(seconds, "plain", "bf16")
-    assert speedup(seconds, "plain") == min(
-        median(taken["wall_seconds"]) for name, taken in races()[0]["times"]["128"].items() if name.startswith("plain")
-    )
-
-
-def test_a_quick_run_beside_a_gpu_measures_the_processor_too() -> None:
-    named = [Setting(device=device, threads=1, wait_policy="PASSIVE") for device in ("cuda:0", "cpu", "cpu")]
-    assert [setting.device for setting in one_of_each_device(named)] == ["cuda:0", "cpu"]
-    assert [setting.device for setting in one_of_each_device(named[1:])] == ["cpu"]
-
-
-def test_joules_are_shared_out_over_the_samples_of_a_contestant() -> None:
-    taken: list[str] = []
-
-    def step(name: str) -> torch.Tensor:
-        taken.append(name)
-        return torch.zeros(())
-
-    steps: dict[str, list[Step]] = {name: [partial(step, name)] for name in ("shunter fp32", "plain SGD fp32")}
-    found = joules(steps, [batch()], seconds=0.05)
-    assert set(taken) == set(found) == set(steps)
-    for one in found.values():
-        assert one["method"] in ("measured", "estimated"), one["source"]
-        assert 0 < one["joules_per_sample"] < one["watts"], "a sample takes less than a second"
 
 
 def test_every_figure_is_described() -> None:

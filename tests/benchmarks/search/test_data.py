@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import numpy as np
-import pytest
 
-from benchmarks.search.data import load, sample
+from benchmarks.search.data import sample
 from shunter.engine.data.dataset import Dataset, SplitStatistics
 from shunter.models.spec import CategoricalFeature, Features
 
@@ -58,18 +57,3 @@ def test_sample_holds_whole_rows_in_their_order(tmp_path: Path) -> None:
         assert offsets[-1] == len(values)
         for number, start, end in zip(numbers, offsets, offsets[1:], strict=False):
             assert values[start:end].tolist() == [number] * (number % 3)
-
-
-def test_real_data_is_written_once_and_sampled_alike(tmp_path: Path, shared_data: Path) -> None:
-    if not (shared_data / "open_bandit_60k.parquet").exists():
-        pytest.skip("Open Bandit is not beside the project")
-    rows = {"train": 500, "validation": 200, "test": 0}
-    first, again = load("open_bandit", tmp_path / "one", rows), load("open_bandit", tmp_path / "one", rows)
-    other = load("open_bandit", tmp_path / "two", rows)
-
-    assert first == again
-    assert first.fingerprint == other.fingerprint
-    assert (first.splits["train"].rows, first.splits["validation"].rows) == (500, 200)
-    arrays = [np.load(one.directory / "train.categorical.npy") for one in (first, other)]
-    assert np.array_equal(*arrays)
-    assert load("open_bandit", tmp_path / "one").splits["train"].rows == 48_000

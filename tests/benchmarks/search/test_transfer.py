@@ -6,7 +6,6 @@ import numpy as np
 
 from benchmarks.search import transfer
 from benchmarks.search.data import ORIGINS
-from benchmarks.search.planted import planted_log
 from benchmarks.search.transfer import LOGS, Plan, Search, Study, noise_of, past_of
 from shunter.search.protocol import Outcome
 
@@ -53,11 +52,3 @@ def test_noise_is_that_of_the_best_setting_that_all_seeds_trained() -> None:
     noise = noise_of(study(cold={"frappe": cold}), "frappe")
     assert noise is not None
     assert np.isclose(noise, 0.01)
-
-
-def test_the_planted_log_is_the_same_each_time_and_clicked_often_enough() -> None:
-    log = planted_log(4_000, 5)
-    assert log.equals(planted_log(4_000, 5))
-    assert 0.1 < log.clicked.mean() < 0.5
-    rates = log.groupby("item").clicked.agg(["mean", "size"])
-    assert rates[rates["size"] > 40]["mean"].std() > 0.08  # items differ by more than chance

@@ -7,10 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.select.benchmark import QUICK_GAMES, sample
 from benchmarks.select.completion import low_rank, nearest_job
 from benchmarks.select.gavel import Table, hold_out, load_table, prices_of, regrets, without_family
-from benchmarks.select.gavel_product import GPUS, Job, chosen_types, predicted
+from benchmarks.select.gavel_product import Job, chosen_types, predicted
 from benchmarks.select.product import play_product
 from benchmarks.select.replay import RECURRENCES, play_rival
 from benchmarks.select.strategies import Zeus
@@ -91,28 +90,6 @@ def test_tables_of_other_jobs_bring_their_own_targets(tmp_path: Path) -> None:
     assert [game.objective for game in games] == ["time", "energy", "cost"]
     assert (games[0].menu.default, games[0].max_epochs) == (Arm("V100", 128), 10)
     assert games[0].optimum[:2] == (Arm("V100", 256), 50)
-
-
-def test_gpu_without_a_known_price_has_the_default(tmp_path: Path) -> None:
-    (tmp_path / "summary_train.csv").write_text(
-        "dataset,network,batch_size,optimizer,learning_rate,run,target_metric,target_epoch\n"
-        "clicks,dlrm,64,adam,0.1,1,0.7,3\nclicks,dlrm,128,adam,0.1,1,0.7,3\n"
-    )
-    (tmp_path / "summary_power_a40.csv").write_text(
-        "dataset,network,batch_size,optimizer,power_limit,time_per_epoch,average_power\n"
-        "clicks,dlrm,64,adam,50,10,50\nclicks,dlrm,128,adam,50,9,50\n"
-    )
-    games = load_games(tmp_path, ["A40"], default_price=0.7)
-    assert {game.price_per_hour["A40"] for game in games} == {0.7}
-    assert games[2].optimum[2] == pytest.approx(3 * 9 * 0.7 / 3600)
-
-
-def test_quick_replay_plays_a_random_sample() -> None:
-    games = [replace(GAME, name=str(number)) for number in range(54)]
-    names = [game.name for game in sample(games)]
-    assert len(names) == QUICK_GAMES
-    assert names == [game.name for game in sample(games)]
-    assert names != [str(number) for number in range(QUICK_GAMES)]
 
 
 def test_regret_of_an_abandoned_exploration_is_what_it_took() -> None:
@@ -253,22 +230,11 @@ def test_faults_of_gavels_table_are_named_and_never_chosen(gavel_table: Table) -
         assert gavel_table.fits[np.arange(len(chosen)), chosen].all()
 
 
-def test_recommendation_jobs_are_faster_on_the_older_gpu(gavel_table: Table) -> None:
-    own = gavel_table.seconds[gavel_table.families == "Recommendation"]
-    assert len(own) == 5
-    assert (own.argmin(axis=1) == GPUS.index("P100")).all()
-
-
 def test_choice_for_an_unseen_family_beats_the_rule_that_looks_at_nothing_where_money_counts(
     gavel_table: Table,
 ) -> None:
     lost = without_family(gavel_table)["cost"]
     assert lost["shunter"] < min(lost["newest"], lost["cheapest"])
-
-
-def test_family_left_out_is_never_worse_than_always_the_newest(gavel_table: Table) -> None:
-    lost = without_family(gavel_table)
-    assert all(lost[objective]["shunter"] <= lost[objective]["newest"] for objective in ("time", "cost"))
 
 
 def test_job_is_its_name_taken_apart(gavel_table: Table) -> None:
