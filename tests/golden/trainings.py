@@ -31,6 +31,7 @@ from shunter.models.graph.model import GraphModel
 from shunter.models.graph.ranker import VectorRanker
 from shunter.models.registry import model_spec
 from shunter.models.spec import ModelSpec
+from tests.engine.interruptions import interrupt_at
 from tests.engine.loop.test_sequence import write_sessions
 from tests.engine.ranking.data import ranking_data
 from tests.engine.several_labels import with_tasks, with_weights
@@ -133,19 +134,13 @@ def of_several_labels(folder: Path) -> dict[str, Any]:
     return outcome(train(TrainingJob(dataset, spec, rates, EXECUTION, SCHEDULE)), dataset)
 
 
-def interrupt(step: int, _: int) -> None:
-    """End a training as Ctrl-C does."""
-    if step == STOPPED_AT:
-        raise KeyboardInterrupt
-
-
 def of_interrupted(folder: Path) -> dict[str, Any]:
     """A training that is interrupted and goes on."""
     dataset = clicks(folder)
     job = TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE)
     checkpointing = Checkpointing(folder / "checkpoint")
     with pytest.raises(KeyboardInterrupt):
-        train(job, Hooks(on_step=interrupt), checkpointing)
+        train(job, Hooks(on_step=interrupt_at(STOPPED_AT)), checkpointing)
     return outcome(train(job, checkpointing=checkpointing), dataset)
 
 

@@ -23,6 +23,7 @@ from shunter.extensions.distributed.training import Machine, Sharding
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 from shunter.hardware.types import Placement
 from shunter.models.registry import build_model, model_spec
+from tests.engine.interruptions import assert_same_weights, interrupt_at
 from tests.engine.synthetic import write_dataset
 from tests.gpu.devices import GPU, ON_GPU
 
@@ -46,8 +47,7 @@ def job(dataset: Dataset, device: torch.device, **options: object) -> ClickJob:
 
 
 def assert_same(one: TrainResult, other: TrainResult) -> None:
-    for left, right in zip(one.model.state_dict().values(), other.model.state_dict().values(), strict=True):
-        assert torch.equal(left, right)
+    assert_same_weights(one, other)
     assert [report.train_logloss for report in one.history] == [report.train_logloss for report in other.history]
 
 
@@ -66,12 +66,8 @@ def test_an_interrupted_training_ends_bit_by_bit_as_an_undisturbed_one(
 def assert_resumed_as_undisturbed(asked: ClickJob, directory: Path) -> None:
     """Compare a training that was interrupted with one that was not."""
 
-    def interrupt(step: int, _: int) -> None:
-        if step == 7:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(asked, Hooks(on_step=interrupt), Checkpointing(directory))
+        train(asked, Hooks(on_step=interrupt_at(7)), Checkpointing(directory))
     assert_same(train(asked, checkpointing=Checkpointing(directory)), train(asked))
 
 

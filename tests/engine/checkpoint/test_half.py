@@ -17,6 +17,7 @@ from shunter.errors import RequestError
 from shunter.extensions.tiers.stored_models import load_stored_model
 from shunter.models.counting import count_model, count_parameter_bytes
 from shunter.models.registry import model_spec
+from tests.engine.interruptions import interrupt_at
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3, table_precision="fp16")
@@ -49,13 +50,8 @@ def test_interrupted_anywhere_the_result_is_bitwise_the_same(
         Checkpointing(tmp_path, checkpoint_settings=checkpoint_settings),
     )
     for stop in (1, 20, 40):
-
-        def interrupt(step: int, _: int, stop: int = stop) -> None:
-            if step == stop:
-                raise KeyboardInterrupt
-
         with pytest.raises(KeyboardInterrupt):
-            train(job, Hooks(on_step=interrupt), checkpointing)
+            train(job, Hooks(on_step=interrupt_at(stop)), checkpointing)
     resumed = train(job, checkpointing=checkpointing)
     assert resumed.model.embeddings.weight.dtype == torch.float16
     for name, tensor in undisturbed.model.state_dict().items():
@@ -69,12 +65,8 @@ def test_a_checkpoint_in_few_bits_is_gone_on_from(dataset: Dataset, undisturbed:
         Checkpointing(tmp_path, checkpoint_settings=CheckpointSettings(bits=8)),
     )
 
-    def interrupt(step: int, _: int) -> None:
-        if step == 40:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(job, Hooks(on_step=interrupt), checkpointing)
+        train(job, Hooks(on_step=interrupt_at(40)), checkpointing)
     resumed = train(job, checkpointing=checkpointing)
     assert abs(resumed.validation.logloss - undisturbed.validation.logloss) < 0.01
 

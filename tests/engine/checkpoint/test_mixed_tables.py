@@ -22,6 +22,7 @@ from shunter.models.ensemble import Ensemble
 from shunter.models.families.dlrm import DlrmSpec
 from shunter.models.registry import build_model, model_spec
 from shunter.models.spec import Features, ModelSpec
+from tests.engine.interruptions import interrupt_at
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(
@@ -49,12 +50,12 @@ def everything(features: Features) -> dict[str, SharedRows]:
 def test_an_interrupted_training_ends_bitwise_as_one_that_is_not(dataset: Dataset, tmp_path: Path) -> None:
     expected = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE))
 
-    def interrupt(step: int, _: int) -> None:
-        if step == 20:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), Hooks(on_step=interrupt), Checkpointing(tmp_path))
+        train(
+            TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE),
+            Hooks(on_step=interrupt_at(20)),
+            Checkpointing(tmp_path),
+        )
     resumed = train(TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE), checkpointing=Checkpointing(tmp_path))
     assert [report.validation for report in resumed.history] == [report.validation for report in expected.history]
     for name, weight in expected.model.state_dict().items():

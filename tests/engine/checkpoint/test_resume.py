@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings, RowSelection
 from shunter.engine.config import Execution, Hyperparameters, Schedule
@@ -19,6 +18,7 @@ from shunter.engine.loop.trainer import train
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.errors import CheckpointError
 from shunter.models.registry import model_spec
+from tests.engine.interruptions import assert_same_weights, interrupt_at
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
@@ -44,8 +44,7 @@ def undisturbed(dataset: Dataset) -> TrainResult:
 
 
 def assert_same(one: TrainResult, other: TrainResult) -> None:
-    for left, right in zip(one.model.state_dict().values(), other.model.state_dict().values(), strict=True):
-        assert torch.equal(left, right)
+    assert_same_weights(one, other)
     assert [(r.step, r.train_logloss, r.validation) for r in one.history] == [
         (r.step, r.train_logloss, r.validation) for r in other.history
     ]
@@ -61,13 +60,9 @@ def test_interrupted_every_few_steps_the_result_is_bitwise_the_same(
     stops = iter([1, 20, 33, 34, 60, 99])
     stop = next(stops)
 
-    def interrupt(step: int, _: int) -> None:
-        if step == stop:
-            raise KeyboardInterrupt
-
     while stop:
         with pytest.raises(KeyboardInterrupt):
-            train(job(dataset, rates), Hooks(on_step=interrupt), Checkpointing(tmp_path))
+            train(job(dataset, rates), Hooks(on_step=interrupt_at(stop)), Checkpointing(tmp_path))
         assert json.loads((tmp_path / "checkpoint.json").read_text())["state"]["step"] == stop
         stop = next(stops, 0)
     assert_same(train(job(dataset, rates), checkpointing=Checkpointing(tmp_path)), expected)
@@ -77,12 +72,8 @@ def test_interrupted_with_two_threads_and_bfloat16_the_result_is_the_same(datase
     execution = Execution(threads=2, batch_size=512, precision="bf16")
     expected = train(job(dataset, execution=execution))
 
-    def interrupt(step: int, _: int) -> None:
-        if step == 7:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(job(dataset, execution=execution), Hooks(on_step=interrupt), Checkpointing(tmp_path))
+        train(job(dataset, execution=execution), Hooks(on_step=interrupt_at(7)), Checkpointing(tmp_path))
     assert_same(train(job(dataset, execution=execution), checkpointing=Checkpointing(tmp_path)), expected)
 
 
@@ -201,12 +192,8 @@ def test_ctrl_c_saves_the_current_step_and_ends_the_process(
 def interrupted(dataset: Dataset, tmp_path: Path) -> Path:
     """A checkpoint folder with a state and best weights."""
 
-    def interrupt(step: int, _: int) -> None:
-        if step == 50:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(job(dataset), Hooks(on_step=interrupt), Checkpointing(tmp_path))
+        train(job(dataset), Hooks(on_step=interrupt_at(50)), Checkpointing(tmp_path))
     return tmp_path
 
 

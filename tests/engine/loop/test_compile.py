@@ -19,6 +19,7 @@ from shunter.errors import CheckpointError
 from shunter.models.registry import Model, build_model
 from tests.engine.compilable import COMPILED, SPEC
 from tests.engine.compilable import RATES as DECAYING
+from tests.engine.interruptions import interrupt_at
 from tests.engine.synthetic import write_dataset
 
 RATES = replace(DECAYING, weight_decay=0.0)
@@ -119,12 +120,12 @@ def test_an_interrupted_compiled_training_resumes_bitwise_and_only_compiled(data
     spec = replace(SPEC, dropout=0.3)
     expected = train(TrainingJob(dataset, spec, RATES, COMPILED, SCHEDULE))
 
-    def interrupt(step: int, _: int) -> None:
-        if step == 7:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(TrainingJob(dataset, spec, RATES, COMPILED, SCHEDULE), Hooks(on_step=interrupt), Checkpointing(tmp_path))
+        train(
+            TrainingJob(dataset, spec, RATES, COMPILED, SCHEDULE),
+            Hooks(on_step=interrupt_at(7)),
+            Checkpointing(tmp_path),
+        )
     with pytest.raises(CheckpointError, match="compiled"):
         train(
             TrainingJob(dataset, spec, RATES, replace(COMPILED, compiled=False), SCHEDULE),

@@ -20,6 +20,7 @@ from shunter.engine.results import TrainResult
 from shunter.engine.stopping import StopKind
 from shunter.errors import CheckpointError, RequestError
 from shunter.models.registry import build_model, model_spec
+from tests.engine.interruptions import assert_same_weights, interrupt_at
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
@@ -118,8 +119,7 @@ def test_a_share_of_one_changes_no_bit(dataset: Dataset) -> None:
     constant = replace(never, learning_rate_schedule="constant")
     one, other = trained(dataset, never), trained(dataset, constant)
     assert len(set(rates_of(one))) == 1
-    for left, right in zip(one.model.state_dict().values(), other.model.state_dict().values(), strict=True):
-        assert torch.equal(left, right)
+    assert_same_weights(one, other)
 
 
 def test_a_rate_that_falls_learns_something_else(dataset: Dataset) -> None:
@@ -138,18 +138,12 @@ def test_killed_in_and_after_every_epoch_the_result_is_bitwise_the_same(
     epoch_steps = expected.history[0].step
     last = expected.history[-1].step
     for stop in [step for step in range(5, last, epoch_steps // 2) if step < last]:
-
-        def interrupt(step: int, _: int, stop: int = stop) -> None:
-            if step == stop:
-                raise KeyboardInterrupt
-
         with pytest.raises(KeyboardInterrupt):
-            train(job, Hooks(on_step=interrupt), Checkpointing(tmp_path))
+            train(job, Hooks(on_step=interrupt_at(stop)), Checkpointing(tmp_path))
     result = train(job, checkpointing=Checkpointing(tmp_path))
     assert rates_of(result) == rates_of(expected)
     assert [report.validation for report in result.history] == [report.validation for report in expected.history]
-    for left, right in zip(result.model.state_dict().values(), expected.model.state_dict().values(), strict=True):
-        assert torch.equal(left, right)
+    assert_same_weights(result, expected)
 
 
 def test_a_checkpoint_selected_by_another_figure_is_another_training(dataset: Dataset, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from shunter.engine.loop.trainer import train
 from shunter.errors import DataError
 from shunter.models.registry import build_model, layer_inputs, model_spec
 from shunter.models.spec import CategoricalFeature, Features, ModelSpec
+from tests.engine.interruptions import interrupt_at
 
 ITEMS = 21  # id 0 is the unknown one
 LENGTH = 6
@@ -124,12 +125,8 @@ def test_interrupted_and_resumed_the_result_is_bitwise_the_same(
     spec = replace(SPEC, encoder_widths=(96,), encoder_dropout=0.3, dropout=0.3, dropout_kind="structured")
     expected = train(TrainingJob(sessions, spec, RATES, EXECUTION, schedule))
 
-    def interrupt(step: int, _: int) -> None:
-        if step == 40:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        train(TrainingJob(sessions, spec, RATES, EXECUTION, schedule), Hooks(on_step=interrupt), kept)
+        train(TrainingJob(sessions, spec, RATES, EXECUTION, schedule), Hooks(on_step=interrupt_at(40)), kept)
     resumed = train(TrainingJob(sessions, spec, RATES, EXECUTION, schedule), checkpointing=kept)
     for name, value in expected.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name

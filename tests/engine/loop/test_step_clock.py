@@ -14,6 +14,7 @@ from shunter.engine.loop.step_clock import DeviceClock, HostClock, StepClock, St
 from shunter.engine.loop.trainer import train
 from shunter.engine.probes.steps import time_steps
 from shunter.models.registry import model_spec
+from tests.engine.interruptions import interrupt_at
 from tests.engine.late_clock import LateClock
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
@@ -161,13 +162,9 @@ def test_the_first_steps_of_each_attempt_are_told_apart(tmp_path: Path, monkeypa
     assert (undisturbed.warm_up_steps, undisturbed.history[0].warm_up_steps) == (3, 3), "the second epoch has none"
     assert 0 < undisturbed.warm_up_seconds < undisturbed.wait_seconds + undisturbed.compute_seconds
 
-    def interrupt(step: int, _: int) -> None:
-        if step == 5:
-            raise KeyboardInterrupt
-
     checkpointing = Checkpointing(tmp_path / "checkpoint")
     with pytest.raises(KeyboardInterrupt):
-        train(job, Hooks(on_step=interrupt), checkpointing)
+        train(job, Hooks(on_step=interrupt_at(5)), checkpointing)
     resumed = train(job, checkpointing=checkpointing)
     assert resumed.warm_up_steps == 6
     assert resumed.figures.warm_up_seconds == resumed.history[-1].warm_up_seconds

@@ -26,6 +26,7 @@ from shunter.errors import RequestError
 from shunter.extensions.distributed.training.loader import BatchShare, ShareLoader
 from shunter.models.registry import build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
+from tests.engine.interruptions import interrupt_at
 from tests.engine.several_labels import with_tasks, with_weights
 from tests.engine.synthetic import write_dataset
 
@@ -177,12 +178,8 @@ def test_an_interrupted_training_goes_on_bit_by_bit(several: Dataset, tmp_path: 
             Checkpointing(tmp_path / "checkpoint"),
         )
 
-    def interrupt(step: int, _: int) -> None:
-        if step == stop_at:
-            raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        go_on(interrupt)
+        go_on(interrupt_at(stop_at))
     result = go_on()
     for mine, theirs in zip(result.history, expected.history, strict=True):
         assert mine.validation == theirs.validation

@@ -22,6 +22,7 @@ from shunter.engine.results import TrainResult
 from shunter.errors import CheckpointError, TrainingError
 from shunter.models.registry import Model, build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
+from tests.engine.interruptions import assert_same_weights, interrupt_at
 from tests.engine.synthetic import memory_of_rows, write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
@@ -42,13 +43,8 @@ def undisturbed(dataset: Dataset) -> TrainResult:
 
 def interrupted_at(stops: list[int], job: TrainingJob, checkpointing: Checkpointing) -> TrainResult:
     for stop in stops:
-
-        def interrupt(step: int, _: int, stop: int = stop) -> None:
-            if step == stop:
-                raise KeyboardInterrupt
-
         with pytest.raises(KeyboardInterrupt):
-            train(job, Hooks(on_step=interrupt), checkpointing)
+            train(job, Hooks(on_step=interrupt_at(stop)), checkpointing)
     return train(job, checkpointing=checkpointing)
 
 
@@ -61,8 +57,7 @@ def test_in_full_precision_an_interrupted_training_ends_bitwise_the_same(
     again = interrupted_at(
         [3, 20, 47, 70], job, Checkpointing(tmp_path, steps=4, checkpoint_settings=checkpoint_settings)
     )
-    for left, right in zip(undisturbed.model.state_dict().values(), again.model.state_dict().values(), strict=True):
-        assert torch.equal(left, right)
+    assert_same_weights(undisturbed, again)
     assert again.checkpoints is not None
     assert again.checkpoints.restores == 4
     assert again.checkpoints.written + again.checkpoints.skipped > 20
@@ -78,8 +73,7 @@ def test_an_earlier_epoch_that_was_the_best_comes_back(dataset: Dataset, tmp_pat
             tmp_path, steps=4, checkpoint_settings=CheckpointSettings(bits=32, rows="consecutive")
         ),
     )
-    for left, right in zip(expected.model.state_dict().values(), kept.model.state_dict().values(), strict=True):
-        assert torch.equal(left, right)
+    assert_same_weights(expected, kept)
 
 
 @pytest.mark.parametrize("change", [{"table_dims": (4, 8, 4, 8)}, {"table_shares": (0.5, 1.0, 0.25, 1.0)}])
@@ -89,8 +83,7 @@ def test_tables_of_several_widths_and_shared_rows(dataset: Dataset, tmp_path: Pa
     again = interrupted_at(
         [20, 47], job, Checkpointing(tmp_path, steps=4, checkpoint_settings=CheckpointSettings(rows="consecutive"))
     )
-    for left, right in zip(expected.model.state_dict().values(), again.model.state_dict().values(), strict=True):
-        assert torch.equal(left, right)
+    assert_same_weights(expected, again)
 
 
 def test_tables_in_a_file(dataset: Dataset, undisturbed: TrainResult, tmp_path: Path) -> None:
@@ -101,8 +94,7 @@ def test_tables_in_a_file(dataset: Dataset, undisturbed: TrainResult, tmp_path: 
     again = interrupted_at(
         [20, 47], job, Checkpointing(tmp_path, steps=4, checkpoint_settings=CheckpointSettings(rows="consecutive"))
     )
-    for left, right in zip(undisturbed.model.state_dict().values(), again.model.state_dict().values(), strict=True):
-        assert torch.equal(left, right)
+    assert_same_weights(undisturbed, again)
 
 
 @pytest.mark.parametrize("bits", [8, 4, 3, 2])

@@ -32,6 +32,7 @@ from shunter.models.ensemble import Ensemble
 from shunter.models.recommender import Recommender
 from shunter.models.registry import model_spec
 from shunter.models.spec import CategoricalFeature, Features, ModelSpec
+from tests.engine.interruptions import assert_same_weights
 from tests.engine.synthetic import write_dataset
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,), dropout=0.3)
@@ -84,8 +85,7 @@ def interrupt_at(stop: int) -> Callable[[int, int], None]:
 
 
 def assert_same(one: TrainResult, other: TrainResult) -> None:
-    for left, right in zip(one.model.state_dict().values(), other.model.state_dict().values(), strict=True):
-        assert torch.equal(left, right)
+    assert_same_weights(one, other)
     assert torch.equal(one.model.embeddings.adagrad_sum, other.model.embeddings.adagrad_sum)
     assert [(r.step, r.train_logloss, r.validation) for r in one.history] == [
         (r.step, r.train_logloss, r.validation) for r in other.history

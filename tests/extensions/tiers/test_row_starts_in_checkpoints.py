@@ -18,6 +18,7 @@ from shunter.models.embeddings import initial_weights
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.registry import Model, build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
+from tests.engine.interruptions import interrupt_at
 from tests.engine.synthetic import memory_of_rows, write_dataset
 from tests.extensions.incremental_checkpoints.test_changing_tables import EXECUTION, RATES, SPEC
 
@@ -45,11 +46,7 @@ def in_file(dataset: Dataset) -> Execution:
 
 
 def stopping_at(last: int) -> Hooks:
-    def interrupt(step: int, _: int) -> None:
-        if step == last:
-            raise KeyboardInterrupt
-
-    return Hooks(on_step=interrupt)
+    return Hooks(on_step=interrupt_at(last))
 
 
 def assert_same(found: TrainResult, expected: TrainResult) -> None:

@@ -23,6 +23,7 @@ from shunter.extensions.distributed.training.stored import gather_weights
 from shunter.extensions.towers.dmt import DmtSpec
 from shunter.extensions.towers.host_recommender import HostRecommender
 from shunter.models.registry import build_model
+from tests.engine.interruptions import interrupt_at
 from tests.engine.synthetic import write_dataset
 from tests.extensions.distributed.training.ranks import MACHINE, curve, run
 
@@ -75,14 +76,10 @@ def gradient_gap(dataset: Dataset, rank: int) -> float:
 def train_here(dataset: Dataset, directory: Path, stop_at: int | None = None) -> dict[str, Any] | None:
     processes = ManyProcesses(dataset, Sharding(machine=MACHINE, processes_per_node=PER_HOST))
 
-    def interrupt(done: int, _: int) -> None:
-        if done == stop_at:
-            raise KeyboardInterrupt
-
     try:
         result = train(
             TrainingJob(dataset, SPEC, RATES, EXECUTION, SCHEDULE),
-            Hooks(on_step=interrupt),
+            Hooks(on_step=interrupt_at(stop_at)),
             Checkpointing(directory),
             processes=processes,
         )

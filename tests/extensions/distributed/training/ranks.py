@@ -23,6 +23,7 @@ from shunter.extensions.distributed.training import Machine, Sharding
 from shunter.extensions.distributed.training.processes import ManyProcesses
 from shunter.extensions.distributed.training.stored import latest_checkpoint
 from shunter.models.registry import model_spec
+from tests.engine.interruptions import interrupt_at
 from tests.engine.parts import parts_of
 
 SPEC = model_spec(embedding_dim=8, bottom_widths=(8,), top_widths=(16,))
@@ -105,12 +106,8 @@ def types_of(embeddings: ShardedEmbeddings) -> list[str]:
 def train_and_stop(dataset: Dataset, directory: Path, step: int, **options: Any) -> None:
     """Train until `step`, then stop as an interrupted training does."""
 
-    def interrupt(done: int, _: int) -> None:
-        if done == step:
-            raise KeyboardInterrupt
-
     with suppress(KeyboardInterrupt):
-        train_here(dataset, directory, on_step=interrupt, **options)
+        train_here(dataset, directory, on_step=interrupt_at(step), **options)
 
 
 def curve(history: tuple[EpochReport, ...]) -> list[float]:

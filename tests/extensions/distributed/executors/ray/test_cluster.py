@@ -47,6 +47,7 @@ from shunter.search.study.best_models import stored_trial_model
 from shunter.search.study.loop import Progress
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
+from tests.engine.interruptions import assert_same_weights
 from tests.engine.parts import parts_of
 from tests.engine.ranking.data import write_clicks
 from tests.engine.reasons import ENOUGH
@@ -134,13 +135,6 @@ def run(
 
 def run_here(dataset: Dataset, schedule: Schedule = SCHEDULE) -> TrainResult:
     return train(TrainingJob(dataset, SPEC, LEARNED_WITH, execution_of(at("here")), schedule))
-
-
-def assert_same_weights(one: TrainResult, other: TrainResult) -> None:
-    ours, theirs = one.model.state_dict(), other.model.state_dict()
-    assert ours.keys() == theirs.keys()
-    for name in ours:
-        assert torch.equal(ours[name], theirs[name]), name
 
 
 def test_an_answer_that_was_lost_with_its_node_on_the_way_is_a_loss(

@@ -23,6 +23,7 @@ from shunter.extensions.distributed.tables.sharding_types import Choice as Place
 from shunter.extensions.distributed.training import Division
 from shunter.hardware.types import Collective, Placement
 from shunter.models.registry import model_spec
+from tests.engine.interruptions import assert_same_weights
 from tests.engine.synthetic import write_dataset
 
 pytest.importorskip("torchrec")
@@ -118,13 +119,6 @@ def on_one_machine(dataset: Dataset, home: Path, tmp_path_factory: pytest.TempPa
         group_of = partial(group_of_processes, division=planned(dataset))
         executor = ThisMachine(group_of).executor(placement, kept.directory)
         return executor.run(job_of(dataset, placement), Hooks(), kept)
-
-
-def assert_same_weights(one: TrainResult, other: TrainResult) -> None:
-    ours, theirs = one.model.state_dict(), other.model.state_dict()
-    assert ours.keys() == theirs.keys()
-    for name in ours:
-        assert ours[name].equal(theirs[name]), name
 
 
 def test_when_a_node_dies_the_processes_go_on_together_and_the_weights_are_those_of_one_machine(
