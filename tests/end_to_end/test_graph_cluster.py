@@ -13,6 +13,7 @@ from shunter.engine.checkpoint.checked_files import read_json
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.planner.decide import Decision
 from tests.end_to_end.test_graph_flow import request_for
+from tests.ray_clusters import ray_cluster_of
 
 pytestmark = pytest.mark.long
 PATIENCE_SECONDS = 300  # with a training that never begins; nothing is said of how long one takes
@@ -23,20 +24,9 @@ def ray_cluster(
     tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path], ray_node: dict[str, Any]
 ) -> Iterator[Any]:
     """A head that only orders, and two workers, whose home is not ours: its address, and what kills one by its name."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        patch.setenv("SHUNTER_HOME", str(furnish(tmp_path_factory.mktemp("node"))))
-        from ray.cluster_utils import Cluster as RayCluster
-
-        made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, **ray_node})
-        workers = {
-            name: made.add_node(num_cpus=1, **ray_node, resources={"training": 1}, node_name=name)
-            for name in ("first", "second")
-        }
-        made.wait_for_nodes()
-    yield SimpleNamespace(address=str(made.address), kill=lambda name: made.remove_node(workers[name], False))
-    made.shutdown()
+    nodes = {name: {"training": 1} for name in ("first", "second")}
+    with ray_cluster_of(ray_node, furnish(tmp_path_factory.mktemp("node")), **nodes) as made:
+        yield SimpleNamespace(address=str(made.address), kill=lambda name: made.remove_node(made.workers[name], False))
 
 
 def kill_the_node_that_trains(ray_cluster: Any, home: Path, killed: list[str]) -> None:

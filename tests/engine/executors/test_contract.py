@@ -30,6 +30,7 @@ from shunter.models.registry import model_spec
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
 from tests.listeners import listening, public, started_with
+from tests.ray_clusters import ray_cluster_of
 
 pytestmark = pytest.mark.usefixtures("warm_processes")
 
@@ -49,18 +50,8 @@ class StrangeError(Exception):
 @pytest.fixture(scope="module")
 def nodes(ray_node: dict[str, Any]) -> Iterator[Cluster]:
     """A real cluster of two nodes on this machine."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    from ray.cluster_utils import Cluster as RayCluster
-
-    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, **ray_node})
-    made.add_node(num_cpus=1, **ray_node)
-    made.wait_for_nodes()
-    with open_cluster(str(made.address)) as cluster:
+    with ray_cluster_of(ray_node, second={}) as made, open_cluster(str(made.address)) as cluster:
         yield cluster
-    made.shutdown()
-    patch.undo()
 
 
 def on_nodes(cluster: Cluster, processes: int) -> Executor:

@@ -21,6 +21,7 @@ from shunter.extensions.fleet.tasks.jobs import training_of
 from shunter.ingestion.request import ingest_request
 from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT, Settings
+from tests.ray_clusters import ray_cluster_of
 
 pytestmark = pytest.mark.long
 PATIENCE_SECONDS = 300.0
@@ -33,17 +34,8 @@ TRAIN: dict[str, Any] = {
 @pytest.fixture(scope="module")
 def address(tmp_path_factory: pytest.TempPathFactory, ray_node: dict[str, Any]) -> Iterator[str]:
     """A cluster of one node with one core."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-        patch.setenv("SHUNTER_HOME", str(tmp_path_factory.mktemp("node")))
-        from ray.cluster_utils import Cluster as RayCluster
-
-        made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 0, **ray_node})
-        made.add_node(num_cpus=1, **ray_node, resources={"training": 1}, node_name="node")
-        made.wait_for_nodes()
+    with ray_cluster_of(ray_node, tmp_path_factory.mktemp("node"), cores_of_head=0, node={"training": 1}) as made:
         yield str(made.address)
-        made.shutdown()
 
 
 def test_a_fleet_goes_on_when_its_driver_is_killed_again_and_again(

@@ -25,6 +25,7 @@ from shunter.requests import TrainRequest
 from shunter.tracking.runs import closing, start_run
 from shunter.tracking.tree import read_tree
 from tests.engine.synthetic import write_dataset
+from tests.ray_clusters import ray_cluster_of
 
 pytestmark = pytest.mark.slow
 MOVE_AT, KILL_AT = 0.2, 0.6  # shares of the training
@@ -35,21 +36,9 @@ def ray_cluster(
     tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path], ray_node: dict[str, Any]
 ) -> Iterator[Any]:
     """A head that only orders, and a worker; their caches are not ours."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    patch.setenv("SHUNTER_HOME", str(furnish(tmp_path_factory.mktemp("node"))))
-    from ray.cluster_utils import Cluster as RayCluster
-
-    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, **ray_node})
-    made.add_node(num_cpus=1, **ray_node, resources={"training": 1}, node_name="steady")
-    made.doomed = made.add_node(  # type: ignore[attr-defined]
-        num_cpus=1, **ray_node, resources={"training": 1}, node_name="doomed"
-    )
-    made.wait_for_nodes()
-    yield made
-    made.shutdown()
-    patch.undo()
+    nodes = {name: {"training": 1} for name in ("steady", "doomed")}
+    with ray_cluster_of(ray_node, furnish(tmp_path_factory.mktemp("node")), **nodes) as made:
+        yield made
 
 
 class Disturbing:
@@ -136,7 +125,7 @@ def test_a_moved_and_a_lost_training_has_the_weights_of_an_undisturbed_one(
         training,
     )
     run_id = start_run("fleet", "fleet")
-    policy = Disturbing(lambda: ray_cluster.remove_node(ray_cluster.doomed, allow_graceful=False))
+    policy = Disturbing(lambda: ray_cluster.remove_node(ray_cluster.workers["doomed"], allow_graceful=False))
     began = time.monotonic()
     with closing(run_id), open_cluster(str(ray_cluster.address), "training") as cluster:
         trainings = RayTrainings(

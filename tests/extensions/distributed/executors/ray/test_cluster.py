@@ -52,6 +52,7 @@ from tests.engine.parts import parts_of
 from tests.engine.ranking.data import write_clicks
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
+from tests.ray_clusters import ray_cluster_of
 
 pytestmark = pytest.mark.slow
 SPEC = model_spec(embedding_dim=8)
@@ -71,19 +72,9 @@ def node_home(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path]
 
 @pytest.fixture(scope="module")
 def ray_cluster(node_home: Path, ray_node: dict[str, Any]) -> Iterator[Any]:
-    """A head that only orders, and two workers with a label each; their caches are not ours."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    patch.setenv("SHUNTER_HOME", str(node_home))
-    from ray.cluster_utils import Cluster as RayCluster
-
-    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, **ray_node})
-    made.add_node(num_cpus=1, **ray_node, resources={"training": 1, "steady": 1}, node_name="steady")
-    made.wait_for_nodes()
-    yield made
-    made.shutdown()
-    patch.undo()
+    """A head that only orders, and a worker with two labels; their caches are not ours."""
+    with ray_cluster_of(ray_node, node_home, steady={"training": 1, "steady": 1}) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,7 @@ from shunter.hardware.types import Collective, Placement
 from shunter.models.registry import model_spec
 from tests.engine.interruptions import assert_same_weights
 from tests.engine.synthetic import write_dataset
+from tests.ray_clusters import ray_cluster_of
 
 pytest.importorskip("torchrec")
 pytestmark = pytest.mark.slow
@@ -46,17 +47,8 @@ def _at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="module")
 def ray_cluster(home: Path, ray_node: dict[str, Any]) -> Iterator[Any]:
     """A head that only orders, and a node of one core."""
-    patch = pytest.MonkeyPatch()
-    patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    patch.setenv("SHUNTER_HOME", str(home))
-    from ray.cluster_utils import Cluster as RayCluster
-
-    made = RayCluster(initialize_head=True, head_node_args={"num_cpus": 1, **ray_node})
-    add_node(made, "steady", ray_node)
-    yield made
-    made.shutdown()
-    patch.undo()
+    with ray_cluster_of(ray_node, home, steady={"training": 1}) as made:
+        yield made
 
 
 def add_node(ray_cluster: Any, name: str, ray_node: dict[str, Any]) -> Any:
