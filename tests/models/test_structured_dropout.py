@@ -39,7 +39,7 @@ def both_ways(work: Callable[[], Tensor], parts: Sequence[Tensor]) -> tuple[list
     return found[0], found[1]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     widths=st.lists(st.integers(1, 9), min_size=2, max_size=5),
     share=st.sampled_from([0.1, 0.5, 0.9]),

@@ -22,7 +22,7 @@ def write(folder: Path, *names: str) -> None:
         path.write_text("rows")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(wanted=st.sets(days, min_size=1, max_size=6), written=st.sampled_from(WRITTEN), parts=st.integers(1, 3))
 def test_every_day_is_found_with_its_files_in_whatever_way_it_is_written(
     wanted: set[date], written: str, parts: int

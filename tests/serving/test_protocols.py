@@ -247,7 +247,7 @@ VALUES = st.recursive(
 NAMES = st.sampled_from([*ROW, "a"])
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.dictionaries(NAMES, VALUES, max_size=3).map(lambda values: {**ROW, **values}), max_size=4)
     | st.dictionaries(NAMES, st.lists(VALUES, min_size=2, max_size=2)).map(

@@ -30,7 +30,7 @@ class Store:
         return f"real-{len(self.taken)}" if entry["call"] == "create_run" else None
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=st.lists(st.one_of(st.just("write"), st.just("bad"), st.integers(0, 3)), max_size=12))
 def test_writes_arrive_once_and_in_order(tmp_path_factory: pytest.TempPathFactory, steps: list[str | int]) -> None:
     """A number is an attempt during which the store takes so many writes before it goes away again."""

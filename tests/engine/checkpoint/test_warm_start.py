@@ -54,7 +54,7 @@ def test_predictions_before_training_are_those_of_the_former_model(
         np.testing.assert_array_equal(evaluate(model, dataset, split, EXECUTION).logits, expected)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(order=st.permutations(range(1, 8)), shared=st.integers(0, 7), new=st.integers(1, 4))
 def test_rows_follow_their_values_and_new_ones_stay_as_initialised(
     order: list[int], shared: int, new: int, tmp_path_factory: pytest.TempPathFactory

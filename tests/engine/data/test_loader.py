@@ -57,7 +57,7 @@ def test_a_row_keeps_its_fields_together(dataset: Dataset) -> None:
             assert batch.labels[position] == labels[row]
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(batch_size=st.integers(1, 300), start=st.integers(0, 50), epoch=st.integers(0, 3), chunk=st.integers(1, 90))
 def test_starting_later_gives_the_rest_of_the_same_epoch(
     dataset: Dataset, batch_size: int, start: int, epoch: int, chunk: int
@@ -72,7 +72,7 @@ def test_starting_later_gives_the_rest_of_the_same_epoch(
         assert row_keys(rest) == row_keys(whole[start:])
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rows=st.integers(1, 2_000), chunk=st.integers(1, 200), chunks=st.integers(1, 5), seed=st.integers(0, 9))
 def test_windows_hold_each_row_once_and_stay_bounded(rows: int, chunk: int, chunks: int, seed: int) -> None:
     with pytest.MonkeyPatch.context() as patch:

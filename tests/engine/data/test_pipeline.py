@@ -41,7 +41,7 @@ def test_the_plan_for_steady_times_is_that_of_the_formula(
     assert plan_prefetch([load] * 20, compute) == PrefetchPlan(depth=depth, readers=readers)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(keys=st.lists(st.integers(0, 5), max_size=40), readers=st.integers(1, 5))
 def test_any_number_of_readers_keeps_the_order(keys: list[int], readers: int) -> None:
     def read(key: int) -> int:

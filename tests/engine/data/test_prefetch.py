@@ -16,7 +16,7 @@ def prefetch_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "prefetch"]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(items=st.lists(st.integers()), depth=st.integers(1, 5))
 def test_every_item_comes_once_and_in_order(items: list[int], depth: int) -> None:
     with Prefetcher(items, depth=depth) as prefetched:

@@ -13,7 +13,7 @@ def drawn(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     return draw.random(count), np.triu(one, 1) + np.triu(one, 1).T
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=some.integers(0, 10**6), count=some.integers(2, 8), size=some.integers(1, 4))
 def test_the_program_comes_close_to_the_best_of_all_subsets(seed: int, count: int, size: int) -> None:
     errors, differing = normalised(*drawn(count, seed))

@@ -10,7 +10,7 @@ from shunter.engine.metrics import compute_metrics
 from tests.engine.ensemble.planted import planted
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     members=st.integers(1, 5),
     rows=st.integers(20, 300),
@@ -29,7 +29,7 @@ def test_weights_are_a_mixture_no_worse_than_any_member(members: int, rows: int,
     assert compute_metrics(labels, weights @ logits).logloss <= best * 1.02 + 1e-6
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(rows=st.integers(0, 400), positives=st.floats(0, 1), seed=st.integers(0, 10_000))
 def test_halves_part_the_rows_with_equal_shares_of_positives(rows: int, positives: float, seed: int) -> None:
     labels = (np.arange(rows) < positives * rows).astype(np.float32)

@@ -37,7 +37,7 @@ def slowly(of: VectorRanker, user: int, items: np.ndarray, most: int, without: n
     return order[:most]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
 def test_all_scores_give_what_a_sort_of_all_pairs_gives_with_ties_too(data: st.DataObject) -> None:
     of = ranker(2, rounded=True)  # whole numbers: most scores are those of other items too

@@ -49,7 +49,7 @@ def oracle(scores: torch.Tensor, chosen: set[tuple[int, int]], seen: set[tuple[i
     return float(np.mean(recalls)), float(np.mean(gains))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     chosen=PAIRS,
     seen=PAIRS,

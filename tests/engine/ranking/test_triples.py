@@ -14,7 +14,7 @@ from shunter.models.graph import Graph
 from tests.models.graph.graphs import random_graph
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     edges=st.integers(1, 34),
     batch_size=st.integers(1, 40),

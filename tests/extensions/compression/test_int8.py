@@ -17,7 +17,7 @@ def layer(inputs: int, outputs: int, *, bias: bool = True) -> nn.Linear:
     return nn.Linear(inputs, outputs, bias=bias)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     rows=st.integers(1, 40),
     inputs=st.integers(1, 70),

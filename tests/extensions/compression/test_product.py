@@ -20,7 +20,7 @@ def layer_of(inputs: int, outputs: int, options: dict[str, int], seed: int = 0) 
     return form.fill(scale, prototypes, table), table, scale
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     rows=st.integers(1, 20),
     inputs=st.integers(1, 40),

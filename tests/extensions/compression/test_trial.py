@@ -100,7 +100,7 @@ def test_check_bits_put_right_what_a_range_does_not_show(models: list[Model], da
     assert set(found.ne["bits"]) == {found.ne["bits"][0]} != set(found.ne["values"])
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(broken=st.sets(st.integers(0, 2), max_size=2), seed=st.integers(0, 100))
 def test_a_detector_believes_those_that_say_what_they_said(models: list[Model], broken: set[int], seed: int) -> None:
     """An ensemble of members that all say the same: whoever then says something else is left out."""

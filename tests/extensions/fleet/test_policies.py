@@ -44,7 +44,7 @@ OFFERS = st.lists(OFFER, max_size=4)
 
 
 @given(st.lists(OFFERS, max_size=2), st.lists(st.integers(0, 1), max_size=5), st.integers(0, 4), st.integers(0, 4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_sia_gains_as_much_as_any_choice_of_jobs_of_which_several_are_alike(
     kinds: list[list[tuple[float, str, int]]], drawn: list[int], a: int, b: int
 ) -> None:

@@ -139,7 +139,7 @@ def tables_of(model: Model) -> list[torch.Tensor]:
 batches = st.lists(st.tuples(st.integers(0, 39), st.integers(0, 24)), min_size=1, max_size=6)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=15)
 @given(
     policy=st.sampled_from(ROW_SELECTIONS),
     intervals=st.lists(st.lists(batches, max_size=3), min_size=1, max_size=6),

@@ -20,7 +20,7 @@ def piece_of(shard: Shard) -> Piece:
     )
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(st.floats(0, 1e6, width=32), min_size=1, max_size=300))
 def test_each_row_is_kept_once_and_no_more_than_the_share_are_hot(sums: list[float]) -> None:
     shard = shard_of(torch.tensor(sums))

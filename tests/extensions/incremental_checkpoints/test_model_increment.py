@@ -48,7 +48,7 @@ def states_equal(one: torch.nn.Module, other: torch.nn.Module) -> bool:
     return all(name == again and torch.equal(a, b) for (name, a), (again, b) in pairs)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data(), users=st.integers(1, 12), before=st.integers(1, 12))
 def test_it_comes_back_bit_by_bit_and_holds_the_rows_that_differ(data: st.DataObject, users: int, before: int) -> None:
     former = model(before, 1)

@@ -55,7 +55,7 @@ def laid_out(tables: EmbeddingTables, pieces: list[Piece]) -> tuple[Tensor, list
     return seen, weights, sums
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     widths=st.sampled_from([(4, 4, 4), (2, 8, 4)]),
     wanted=st.one_of(st.none(), st.lists(st.booleans(), min_size=sum(ROWS), max_size=sum(ROWS))),

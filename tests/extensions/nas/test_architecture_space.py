@@ -65,7 +65,7 @@ def test_it_is_a_space_with_a_point_to_begin_with() -> None:
     assert ArchitectureSpace.model_validate_json(space.model_dump_json()) == SPACE
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(point=points(SPACE))
 def test_bytes_are_those_of_the_model(point: Parameters) -> None:
     model = build_model(SPACE.build(point)[0], FEATURES)

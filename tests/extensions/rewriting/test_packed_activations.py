@@ -17,7 +17,7 @@ from shunter.models.registry import build_model, model_spec
 from tests.engine.synthetic import write_dataset
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(numbers=st.lists(st.sampled_from([0.0, -0.0, 1.5, -2.0, float("nan"), float("inf"), 1e-45]), max_size=40))
 def test_what_is_packed_comes_back_bit_by_bit(numbers: list[float]) -> None:
     tensor = torch.tensor(numbers, dtype=torch.float32).view(-1, 1)

@@ -274,7 +274,7 @@ def test_what_cannot_be_traced_is_named(family: str) -> None:
         program_of(model_of(family))  # pyright: ignore[reportArgumentType]
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     step=st.one_of(st.text(max_size=30), st.sampled_from(["merge_linears:1,2", "pad_input:999", "fold_norm:-1", ":"]))
 )

@@ -35,7 +35,7 @@ def test_differences_by_hand() -> None:
     assert found["fetch"].total_seconds == pytest.approx(0.009), "what it takes more when cold"
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(st.lists(st.floats(1e-4, 1.0), min_size=len(RUNS), max_size=len(RUNS)), st.integers(0, 100))
 def test_what_a_step_from_disk_takes_is_the_sum_and_no_stall_is_negative(times: list[float], seed: int) -> None:
     measurements = make_measurements(dict(zip(RUNS, times, strict=True)), noise=0.1, seed=seed)

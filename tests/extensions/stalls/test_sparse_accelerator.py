@@ -53,7 +53,7 @@ def masks(batch: int, width: int) -> st.SearchStrategy[np.ndarray]:
     return arrays.arrays(bool, (batch, width))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data(), lanes=st.integers(1, 5))
 def test_formulas_are_what_stepping_gives_and_skipping_never_costs(data: st.DataObject, lanes: int) -> None:
     batch, width, height = (data.draw(st.integers(1, 5)) for _ in range(3))

@@ -32,7 +32,7 @@ def uninitialised(tables: TieredEmbeddings) -> int:
     return tables._tiers._map.uninitialised
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(width=st.integers(1, 9), key=st.integers(0, 2**63 - 2), rows=st.lists(st.integers(0, 10**9), min_size=1))
 def test_a_row_is_the_same_whichever_rows_it_is_drawn_with(width: int, key: int, rows: list[int]) -> None:
     table = IndependentRows(table=0, rows=10**9 + 1, width=width, limit=0.3, key=key)
@@ -59,7 +59,7 @@ def test_parts_of_a_table_are_drawn_as_the_whole() -> None:
     assert np.array_equal(torch.cat(parts).numpy(), kept[0].draw(np.arange(rows)))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(seed=st.integers(0, 10_000), samples=st.integers(1, 3), depth=st.integers(1, 3), spare=st.integers(0, 4))
 def test_any_access_pattern_gives_bitwise_the_tables_in_memory(seed: int, samples: int, depth: int, spare: int) -> None:
     batches = draw_batches(TABLES, count=8, samples=samples, seed=seed)

@@ -30,7 +30,7 @@ class ByHand:
         return arriving, leaving
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     batches=st.lists(st.lists(st.integers(0, ROWS - 1), unique=True, max_size=6), max_size=25),
     slots=st.integers(1, ROWS),

@@ -87,7 +87,7 @@ def largest_window(batches: list[Batch], window: int) -> int:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=20, deadline=None)  # of 20 batches each
+@settings(max_examples=12, deadline=None)  # of 20 batches each
 @given(seed=st.integers(0, 10_000), samples=st.integers(1, 3), depth=st.integers(1, 3), spare=st.integers(0, 4))
 def test_any_access_pattern_gives_bitwise_the_tables_in_memory(
     kernel: Kernel, seed: int, samples: int, depth: int, spare: int
@@ -105,7 +105,7 @@ def test_any_access_pattern_gives_bitwise_the_tables_in_memory(
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=20, deadline=None)  # of 20 batches each
+@settings(max_examples=12, deadline=None)  # of 20 batches each
 @given(seed=st.integers(0, 10_000), samples=st.integers(1, 3), depth=st.integers(1, 3), spare=st.integers(0, 4))
 def test_a_cache_that_holds_one_batch_alone_gives_them_too(
     kernel: Kernel, seed: int, samples: int, depth: int, spare: int
@@ -145,7 +145,7 @@ def test_a_batch_of_more_rows_than_the_cache_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(touched=st.lists(st.sampled_from([(0,), (1,), (8,), (0, 8), ()]), min_size=1, max_size=30))
 @example(touched=[(0,), (1,)] * 8)
 @example(touched=[(0, 8), (1,), (0,)] * 5)

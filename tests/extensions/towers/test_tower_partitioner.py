@@ -65,7 +65,7 @@ def test_planted_groups_are_recovered_and_the_diverse_towers_mix_them(seed: int)
     assert partition_fields(found, 4, strategy="coherent", seed=seed) == coherent
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(fields=st.integers(1, 18), towers=st.integers(1, 18), seed=st.integers(0, 999), diverse=st.booleans())
 def test_towers_are_of_equal_size_or_one_more(fields: int, towers: int, seed: int, diverse: bool) -> None:
     if towers > fields:
@@ -79,7 +79,7 @@ def test_towers_are_of_equal_size_or_one_more(fields: int, towers: int, seed: in
     assert len(found.towers) == towers
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     loads=st.lists(st.floats(0, 100, allow_subnormal=False), min_size=1, max_size=14),
     towers=st.integers(1, 6),

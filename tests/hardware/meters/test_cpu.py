@@ -134,7 +134,7 @@ class TestRapl:
         with pytest.raises(HardwareError, match="cannot be read"):
             counter.joules()
 
-    @settings(deadline=None, max_examples=25)
+    @settings(deadline=None, max_examples=15)
     @given(steps=st.lists(st.integers(0, RANGE_MICROJOULES - 1), min_size=1, max_size=8))
     def test_whatever_it_overflows_the_joules_are_those_that_flowed(
         self, tmp_path_factory: pytest.TempPathFactory, steps: list[int]

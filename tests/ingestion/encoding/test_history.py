@@ -34,7 +34,7 @@ def look_back(rows: list[Row], length: int) -> list[list[int]]:
     return histories
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     batches=st.lists(
         st.lists(st.tuples(st.integers(0, 4), st.integers(0, 6), st.integers(0, 9), st.booleans()), max_size=12),

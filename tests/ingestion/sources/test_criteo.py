@@ -51,7 +51,7 @@ def test_a_line_is_right_by_its_own_tabs(lines: tuple[str, ...], columns: tuple[
     assert [rejection.reason for rejection in batch.rejected] == [f"{count} columns, expected 40" for count in columns]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(LINES, min_size=1, max_size=8), st.sampled_from(["\n", "\r\n"]))
 def test_words_and_lines_read_the_same(lines: list[str], newline: str) -> None:
     text = "".join(line + newline for line in lines).encode()

@@ -83,7 +83,7 @@ def step_by_hand(
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(batch=batches(), seed=st.integers(0, 99))
 def test_a_step_is_the_one_in_loops(
     kernel: str, batch: tuple[list[TableShape], list[list[list[int]]]], seed: int

@@ -96,7 +96,7 @@ def weighted_batches(draw: st.DrawFn) -> tuple[list[int], list[list[int]], int]:
     return rows, bags, samples
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(drawn=weighted_batches(), seed=st.integers(0, 50))
 def test_weights_of_ids_and_mixed_widths_learn_as_with_torch(
     drawn: tuple[list[int], list[list[int]], int], seed: int

@@ -59,7 +59,7 @@ def step_by_hand(
 
 
 @pytest.mark.parametrize("counted_rows", [0, 100], ids=["sorted", "counted"])
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(ids=st.lists(st.integers(0, 6), min_size=1, max_size=30))
 def test_occurrences_are_those_of_the_batch_alone(counted_rows: int, ids: list[int]) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -78,7 +78,7 @@ def jagged_batches(draw: st.DrawFn) -> tuple[list[int], list[list[list[int]]]]:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(drawn=jagged_batches(), seed=st.integers(0, 100), l2=st.sampled_from([0.0, 0.3]))
 def test_two_steps_equal_the_computation_by_hand(
     kernel: str, drawn: tuple[list[int], list[list[list[int]]]], seed: int, l2: float

@@ -49,7 +49,7 @@ def samples(draw: st.DrawFn) -> list[list[list[int]]]:
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(bags=samples())
 def test_each_id_of_a_history_has_a_bag_of_its_own(bags: list[list[list[int]]]) -> None:
     positions = Positions(FEATURES)

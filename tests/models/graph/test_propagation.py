@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 EDGES = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 3)), max_size=30, unique=True)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(edges=EDGES, seed=st.integers(0, 1000))
 def test_both_backends_sum_and_differentiate_like_a_loop(edges: list[tuple[int, int]], seed: int) -> None:
     pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)

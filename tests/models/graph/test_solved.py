@@ -248,7 +248,7 @@ def test_options_that_make_no_model_are_refused(family: str, options: dict) -> N
         check_graph_spec(graph_spec(family, **options))
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(
     users=st.integers(4, 40),
     items=st.integers(4, 40),

@@ -22,7 +22,7 @@ def by_torch(vectors: Tensor, interaction: DotInteraction) -> Tensor:
     return torch.bmm(vectors, vectors.transpose(1, 2)).flatten(1).index_select(1, interaction.pairs)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     batch=st.integers(0, 9),
     count=st.integers(2, 40),

@@ -72,7 +72,7 @@ def test_change_shows_across_configurations_that_differ_among_themselves() -> No
     assert inspect([base[name] for name in names], names).levels[1:] == ()
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(place=st.integers(5, 18), size=st.floats(0.7, 5), seed=st.integers(0, 1000))
 def test_single_wild_figure_is_an_outlier_and_no_change(place: int, size: float, seed: int) -> None:
     times = steady(20, seed, noise=0.01)

@@ -21,7 +21,7 @@ def binormal(rows: int, distance: float, random: np.random.Generator) -> tuple[n
     return labels.astype(np.float32), (distance * scores - distance**2 / 2).astype(np.float32)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(data=st.data())
 def test_figures_are_those_of_the_engine_with_ties_and_single_classes(data: st.DataObject) -> None:
     labels = np.array(data.draw(st.lists(st.integers(0, 1), min_size=1, max_size=30)), dtype=np.float32)

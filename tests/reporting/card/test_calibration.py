@@ -20,7 +20,7 @@ from shunter.reporting.card.calibration import (
 from shunter.statistics.intervals import wilson_interval
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 1000), rows=st.integers(1, 200), levels=st.integers(1, 8))
 def test_every_row_is_in_one_bin_and_equal_predictions_stay_together(seed: int, rows: int, levels: int) -> None:
     random = np.random.default_rng(seed)

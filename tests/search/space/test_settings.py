@@ -42,7 +42,7 @@ def dataset_of(train_rows: int, dense: int = 2) -> Dataset:
     )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(
     rows=st.integers(1, 10**9),
     dense=st.integers(0, 3),

@@ -38,7 +38,7 @@ def test_what_crosses_hosts_is_counted_and_one_host_sends_nothing() -> None:
     assert all(report.efficiency(eight, way) <= 1.0 for way in ("flat", "compressed", "hybrid"))
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.floats(1, 64), st.floats(10, 5000), st.sampled_from([2, 8, 64]))
 def test_towers_gain_no_more_than_the_share_of_the_exchange(compression: float, gbit: float, hosts: int) -> None:
     (point,) = curves(compression=compression, gbit=gbit, hosts=(hosts,)).points
@@ -57,7 +57,7 @@ def links(hosts: int) -> Links:
     )
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.floats(1e-3, 1), st.floats(1e6, 1e10), st.integers(1, 64), st.sampled_from([1, 2, 32]))
 def test_divided_weights_take_at_least_the_longer_of_computing_and_gathering(
     dense: float, weights: float, pieces: int, hosts: int

@@ -66,7 +66,7 @@ def test_a_simulation_is_that_of_an_independent_one_on_tiny_graphs(seed: int, ta
     assert simulate(graph, seconds).end == by_brute_force(graph, seconds)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32), st.integers(2, 40), st.integers(1, 4))
 def test_a_repaired_simulation_is_the_same_to_the_last_bit(seed: int, tasks: int, resources: int) -> None:
     chance = random.Random(seed)

@@ -9,7 +9,7 @@ from shunter.extensions.distributed.tables.sharded import Division
 from shunter.models.spec import TableShape
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data(), widths=st.lists(st.sampled_from((4, 8, 12)), min_size=1, max_size=6))
 def test_every_table_is_in_one_group_and_vectors_come_out_in_order(data: st.DataObject, widths: list[int]) -> None:
     shapes = [TableShape(ids=9, rows=9, width=width) for width in widths]

@@ -54,7 +54,7 @@ def written(
     return Part(content=content, upon="", files=tuple(files))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(before=cuts, after=cuts, changed=st.lists(st.lists(st.booleans(), min_size=ROWS, max_size=ROWS), max_size=3))
 def test_parts_laid_one_upon_the_other_are_the_table(
     tmp_path_factory: pytest.TempPathFactory,

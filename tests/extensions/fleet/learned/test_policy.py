@@ -96,7 +96,7 @@ def limited(draw: some.DrawFn) -> tuple[Cluster, list[Job]]:
     return cluster.model_copy(update={"power_limit_watts": rest + needed + spare}), jobs
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(case=limited(), seed=some.integers(0, 1000), objective=some.sampled_from(("jct", "energy")))
 def test_power_memory_and_promised_deadlines_are_never_broken(
     case: tuple[Cluster, list[Job]], seed: int, objective: str

@@ -44,7 +44,7 @@ def probabilities(choices: torch.Tensor) -> torch.Tensor:
 
 
 @given(seed=st.integers(0, 1000))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_the_figures_of_the_distribution_equal_sums_over_all_points(seed):
     first, second = choices_of(random_policy(seed)), choices_of(random_policy(seed + 1))
     p, q = probabilities(first), probabilities(second)
@@ -62,7 +62,7 @@ def test_a_new_policy_takes_every_allowed_point_with_the_same_probability():
 
 
 @given(seed=st.integers(0, 1000), share=st.floats(0.05, 0.95))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=12, deadline=None)
 def test_flattening_keeps_the_entropy_floor_and_the_order_of_the_values(seed, share):
     policy, floor = random_policy(seed), share * most_entropy(MASK)
     before = choices_of(policy)

@@ -23,7 +23,7 @@ def fits(loads: list[Load], tiers: list[Tier], places: list[int] | tuple[int, ..
     return bool((taken <= np.array(table_capacities(tiers, 0.0)) * (1 + 1e-6)).all())
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(LOADS, st.booleans())
 def test_greedy_fits_whenever_it_finds_a_placement(loads: list[Load], has_block: bool) -> None:
     tiers = [FAST, LARGE, *([BLOCK] if has_block else [])]

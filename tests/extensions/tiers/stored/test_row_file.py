@@ -30,7 +30,7 @@ def forbidden(descriptor: int) -> None:
     raise PermissionError
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=20)
 @given(
     start=st.integers(0, 3_000).map(lambda number: 4 * number),
     dim=st.sampled_from([4, 12, 300, 1_500]),

@@ -43,7 +43,7 @@ def batch_of(lengths: np.ndarray, random: np.random.Generator) -> tuple[torch.Te
     return torch.tensor(np.concatenate(ids), dtype=torch.int32), torch.tensor(offsets, dtype=torch.int32)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=30, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=15, deadline=None)
 @given(
     memory=st.integers(LEAST, 1 << 18),
     division=st.fixed_dictionaries(
