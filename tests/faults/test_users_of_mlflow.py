@@ -53,14 +53,16 @@ def oldest(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_database_that_a_kill_left_half_made_is_made_anew_and_needs_a_first_password(
     users: Path, oldest: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shutil.copy(oldest, users)
+    with monkeypatch.context() as patch:
+        patch.delenv("MLFLOW_AUTH_ADMIN_PASSWORD")
+        with pytest.raises(RequestError):
+            mlflow_auth(exposure())
+    users.write_bytes(oldest.read_bytes())
     write(users, "DELETE FROM alembic_version_auth")
     mlflow_auth(exposure())
     assert _users_of(users) == (False, newest())
     assert stat.S_IMODE(users.stat().st_mode) == 0o600
     monkeypatch.delenv("MLFLOW_AUTH_ADMIN_PASSWORD")
-    with pytest.raises(RequestError):
-        mlflow_auth(exposure())
     write(users, USER)
     mlflow_auth(exposure())
 

@@ -49,7 +49,7 @@ from tests.extensions.distributed.training.ranks import (
 )
 
 pytest.importorskip("torchrec")
-KILLS = 8
+KILLS = 5
 LONG = Schedule(max_epochs=15, patience=15, seed=3)
 ROW_WISE = {"sharding": {"types": ("row_wise",)}}
 SHARDING = Sharding(machine=MACHINE)
