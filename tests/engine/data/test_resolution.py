@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shunter.engine.data.resolution import AUC_APART, auc_error, positives_needed, too_few_to_choose
+from shunter.engine.data.resolution import AUC_APART, auc_error, positives_needed
 
 
 def test_error_against_drawing() -> None:
@@ -28,12 +28,3 @@ def test_what_is_needed_is_enough_and_no_more(positives: int, rows: int) -> None
 
     assert auc_error(needed, round(needed / share) - needed) <= AUC_APART * 1.1
     assert auc_error(max(0, needed - 3), round((needed - 3) / share) - needed + 3) > AUC_APART * 0.8
-
-
-def test_it_is_said_in_one_sentence() -> None:
-    assert too_few_to_choose(5_000, 50_000) is None
-    told = too_few_to_choose(32, 9_000)
-    assert told is not None
-    assert "32 positive rows of 9,000" in told
-    assert "about 202 positives would do" in told
-    assert too_few_to_choose(0, 100) is not None

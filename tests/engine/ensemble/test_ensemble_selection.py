@@ -93,14 +93,6 @@ def test_weights_that_few_rows_cannot_tell_apart_stay_near_equal_ones() -> None:
     assert away[True] < away[False]
 
 
-def test_one_member_needs_no_judgement() -> None:
-    labels, logits = planted(100, [1.0])
-    selection = select_ensemble(labels, logits, seed=0)
-    assert selection.weights.tolist() == [1]
-    assert selection.ensemble is None
-    assert selection.single is None
-
-
 def test_the_figure_that_selects_picks_the_single_and_judges_the_ensemble() -> None:
     labels, (sharp, dull) = planted(4_000, [0.2, 0.6])
     logits = np.stack([5 * sharp, dull])  # the first ranks best, and is far too sure of itself

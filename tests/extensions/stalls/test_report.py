@@ -4,21 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matplotlib.patches import Rectangle
 
 from shunter.errors import HardwareError, RequestError
 from shunter.extensions.stalls.plan import CommunicationMeasurement, StallPlan, Traffic
 from shunter.extensions.stalls.report import StallReport, build_report, communication_samples
 from shunter.extensions.stalls.search import choose_profile, make_plan
-from shunter.extensions.stalls.stall_figure import BARS, draw_stalls, stall_figure
 from shunter.hardware.types import DiskRates, Quantity
 from shunter.requests import ProfileRequest
 from shunter.tasks.profile import check_request
 from tests.engine.synthetic import write_dataset
-from tests.extensions.stalls.stall_values import SECONDS, make_measurements, make_report
+from tests.extensions.stalls.stall_values import make_measurements
 from tests.hardware.profiles import make_profile
-
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @pytest.fixture
@@ -78,23 +74,6 @@ def test_reduce_scatter_and_all_gather_count_as_the_all_to_all_of_as_many_bytes(
     assert sample.allreduce_bytes == pytest.approx(3e6)
     assert sample.buckets == 5
     assert profiled.seconds == pytest.approx(0.016 - 0.011), "S2 - S1g"
-
-
-def test_bars_are_as_long_as_the_runs(tmp_path: Path) -> None:
-    axes = stall_figure(make_report()).axes[0]
-    ends = [0.0] * len(BARS)
-    for patch in axes.patches:
-        assert isinstance(patch, Rectangle)
-        row = round(patch.get_y() + patch.get_height() / 2)
-        ends[row] = max(ends[row], patch.get_x() + patch.get_width())
-    assert ends == pytest.approx([1e3 * SECONDS[run] for _, run, *_ in BARS])
-    assert draw_stalls(make_report(), tmp_path / "new" / "stalls.png").read_bytes().startswith(PNG)
-
-
-def test_a_run_that_was_not_made_has_no_bar() -> None:
-    missing: dict[str, str] = dict.fromkeys(("S0", "S1g", "S2", "S5", "S6"), "one device")
-    axes = stall_figure(make_report(make_measurements(missing=missing))).axes[0]
-    assert len(axes.get_yticks()) == len(BARS) - 2
 
 
 def test_a_request_is_checked_before_anything_is_measured() -> None:

@@ -165,11 +165,6 @@ def test_models_of_mixed_tables_score_alike_after_they_were_stored(family: str, 
     assert torch.equal(load_model(tmp_path)(*inputs), model(*inputs))
 
 
-def test_a_spec_without_mixed_tables_is_stored_as_ever() -> None:
-    assert not {"interaction", "table_dims", "table_shares"} & model_spec().to_dict().keys()
-    assert model_spec(**json.loads(json.dumps(SPEC.to_dict()))) == SPEC
-
-
 @pytest.mark.parametrize(
     ("options", "words"),
     [

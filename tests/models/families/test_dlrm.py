@@ -109,11 +109,6 @@ def test_building_leaves_the_global_random_state_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_unknown_family_names_the_known_ones() -> None:
-    with pytest.raises(RequestError, match=r"'wide'.*dlrm"):
-        build_model(model_spec(family="wide"), features_of(1, 1))
-
-
 def test_width_that_kernels_cannot_take_is_refused() -> None:
     with pytest.raises(RequestError, match="multiple of 4"):
         build_model(model_spec(embedding_dim=6), features_of(1, 1))
@@ -139,11 +134,3 @@ def test_products_have_the_gradient_of_the_formula(vectors: int) -> None:
     assert products(given).shape == (3, vectors * (vectors - 1) // 2)
     if vectors > 1:
         assert torch.autograd.gradcheck(products, given)
-
-
-def test_models_registered_before_other_families_came_still_fit() -> None:
-    written = {"family": "dlrm", "embedding_dim": 8, "bottom_widths": [5], "top_widths": [6], "dropout": 0.1}
-    model = build_model(model_spec(**written), features_of(2, 2))
-    layers = [f"{mlp}.{place}.{part}" for mlp in ("bottom", "top") for place in (0, 2) for part in ("weight", "bias")]
-    layers = [name.replace("top.2", "top.3") for name in layers]  # behind the dropout
-    assert set(model.state_dict()) == {"embeddings.weight", *(f"layers.{name}" for name in layers)}
