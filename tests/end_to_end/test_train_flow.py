@@ -214,7 +214,7 @@ def test_finished_run_leaves_no_state_behind(in_that_home) -> None:
 def test_quality_that_past_runs_make_unlikely_is_refused_before_training(in_that_home) -> None:
     from shunter.flows.train import train
 
-    with pytest.raises(InfeasibleError, match=r"probability of AUC 0\.999"):
+    with pytest.raises(InfeasibleError, match=r"0\.999"):
         train(QUICK.model_copy(update={"limits": Limits(min_auc=0.999)}))
 
 
@@ -223,7 +223,7 @@ def test_model_below_the_quality_limit_is_not_registered(in_that_home) -> None:
     from shunter.tracking.listing import list_trainings
 
     limits = Limits(min_auc=0.999, min_auc_probability=1e-6)  # tried although past runs make it unlikely
-    with pytest.raises(InfeasibleError, match=r"None of the .* keeps the limits.* breaks --min-auc by 0\."):
+    with pytest.raises(InfeasibleError, match="--min-auc"):
         train(QUICK.model_copy(update={"limits": limits, "register_as": "never", "baselines": "none"}))
     [newest] = list_trainings(1)
     assert newest["status"] == "FAILED"

@@ -41,7 +41,7 @@ def test_of_what_is_solved_only_its_own_fields_can_be_given(family: str) -> None
     for option in fields(spec):
         expected = getattr(spec, option.name)
         assert read_overrides(family, [f"{option.name}={expected}"]).architecture == {option.name: expected}
-    with pytest.raises(RequestError, match="no field learning_rate"):
+    with pytest.raises(RequestError, match="learning_rate"):
         read_overrides(family, ["learning_rate=0.1"])
 
 

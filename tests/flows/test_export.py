@@ -108,7 +108,7 @@ def test_a_chain_upon_an_exported_model_is_the_newest_bit_by_bit(folder: Path, r
 def test_an_increment_is_never_laid_upon_another_model(folder: Path, rows: Path) -> None:
     export_increment("shop/3", folder / "third", since="shop/2")
     for named, increments in (("shop/1", [folder / "third"]), ("shop/2", [folder / "third", folder / "third"])):
-        with pytest.raises(RequestError, match=r"needs the base model shop/2, .* another model .*in order"):
+        with pytest.raises(RequestError, match="shop/2"):
             scores(named, rows, tuple(increments))
     with pytest.raises(RequestError, match="holds no increment: name a folder written by"):
         scores("shop/2", rows, (folder,))

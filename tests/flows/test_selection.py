@@ -87,6 +87,6 @@ def test_when_nothing_keeps_the_limits_the_answer_says_what_to_relax() -> None:
 
 
 def test_an_unknown_accelerator_is_told_before_anything_is_measured() -> None:
-    with pytest.raises(RequestError, match=r"no accelerator 'H1000'") as raised:
+    with pytest.raises(RequestError, match="'H1000'") as raised:
         choose_placement(QUICK.model_copy(update={"offers": "H1000"}))
     assert error_as_json(raised.value) == {"status": "error", "code": raised.value.code, "message": str(raised.value)}

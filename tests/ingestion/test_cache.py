@@ -78,7 +78,7 @@ def test_failure_leaves_nothing(tmp_path: Path, ingest_file: Ingest) -> None:
     path = tmp_path / "log.tsv"
     path.write_text(("no label" + "\t" * 39 + "\n") * 10)
 
-    with pytest.raises(DataError, match=r"10 of 10 rows \(100.0%\)"):
+    with pytest.raises(DataError, match=r"100\.0%"):
         ingest_file(path)
 
     assert data_sets(tmp_path / "cache") == []
@@ -90,7 +90,7 @@ def test_threshold_holds_for_a_cached_data_set_too(criteo_file: Path, ingest_fil
     dataset, _ = ingest_file(criteo_file, max_bad_share=0.05)
     assert dataset.quarantined_rows == 20
 
-    with pytest.raises(DataError, match=r"20 rows \(2.0%\)"):
+    with pytest.raises(DataError, match=r"2\.0%"):
         ingest_file(criteo_file, max_bad_share=0.01)
 
 
@@ -116,7 +116,7 @@ def test_unwritable_cache_is_told(tmp_path: Path) -> None:
     fingerprint = cache.fingerprint_of(SyntheticSource(500), 0, tmp_path / cache.MEMO)
     (tmp_path / f".{fingerprint[:16]}.building").touch()
 
-    with pytest.raises(DataError, match=r"cannot be written .* set SHUNTER_HOME"):
+    with pytest.raises(DataError, match="SHUNTER_HOME"):
         ingest_source(SyntheticSource(500), tmp_path, 0, 0.01)
 
 

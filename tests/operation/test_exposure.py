@@ -42,10 +42,10 @@ def test_public_host_without_passwords_is_refused_with_what_to_set(monkeypatch: 
     with pytest.raises(RequestError, match="SHUNTER_HOST_NAMES"):
         prefect_service(4200)
     monkeypatch.setenv("SHUNTER_HOST_NAMES", "train.example.org")
-    with pytest.raises(RequestError, match="set PREFECT_SERVER_API_AUTH_STRING=user:password"):
+    with pytest.raises(RequestError, match="PREFECT_SERVER_API_AUTH_STRING=user:password"):
         prefect_service(4200)
     monkeypatch.setenv("PREFECT_SERVER_API_AUTH_STRING", PASSWORD)
-    with pytest.raises(RequestError, match="and PREFECT_API_AUTH_STRING to the same"):
+    with pytest.raises(RequestError, match="PREFECT_API_AUTH_STRING"):
         prefect_service(4200)
     with pytest.raises(RequestError, match="SHUNTER_MLFLOW_BASIC_AUTH=true"):
         mlflow_service(5000)
@@ -72,7 +72,7 @@ def test_mlflow_knows_its_names_and_asks_for_a_password(monkeypatch: pytest.Monk
     with pytest.raises(RequestError, match="needs the package Flask-WTF"):
         mlflow_service(5000)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: object())
-    with pytest.raises(RequestError, match="MLFLOW_FLASK_SERVER_SECRET_KEY and MLFLOW_AUTH_ADMIN_PASSWORD"):
+    with pytest.raises(RequestError, match="MLFLOW_FLASK_SERVER_SECRET_KEY"):
         mlflow_service(5000)
     monkeypatch.setenv("MLFLOW_FLASK_SERVER_SECRET_KEY", "long and random")
     monkeypatch.setenv("MLFLOW_AUTH_ADMIN_PASSWORD", "long and random too")

@@ -14,7 +14,7 @@ def test_port_in_use_names_the_option_that_changes_it() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        with pytest.raises(RequestError, match="choose another port with --prefect-port"):
+        with pytest.raises(RequestError, match="--prefect-port"):
             serve([prefect_service(taken.getsockname()[1])], on_ready=print)
 
 

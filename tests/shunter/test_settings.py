@@ -23,5 +23,5 @@ def test_they_are_read_anew_when_a_variable_has_changed(tmp_path: Path, monkeypa
 def test_a_bad_variable_is_refused_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SHUNTER_ALLOW_POWER_LIMIT", "perhaps")
     for _ in range(2):
-        with pytest.raises(RequestError, match="SHUNTER_ALLOW_POWER_LIMIT is"):
+        with pytest.raises(RequestError, match="SHUNTER_ALLOW_POWER_LIMIT"):
             settings()

@@ -54,5 +54,5 @@ def test_rows_merge_and_only_contests_with_both_sides_are_in_the_headline() -> N
 
 def test_a_busy_machine_is_refused_and_told_what_to_do() -> None:
     refuse_on_a_loaded_machine(0.05, "while it ran")
-    with pytest.raises(BusyMachineError, match=r"took 40% of the processors while it ran.*--loaded"):
+    with pytest.raises(BusyMachineError, match="--loaded"):
         refuse_on_a_loaded_machine(0.4, "while it ran")

@@ -44,7 +44,7 @@ def test_model_that_does_not_fit_leaves_the_former_one(tmp_path: Path) -> None:
     features = write_dataset(tmp_path / "data", rows=100).features
     small, large = (build_model(model_spec(embedding_dim=dim), features, seed=0).eval() for dim in (4, 64))
     save_model(small, tmp_path / "model")
-    with files_of_at_most(20_000), pytest.raises(CheckpointError, match=r"model\.safetensors cannot be written"):
+    with files_of_at_most(20_000), pytest.raises(CheckpointError, match=r"model\.safetensors"):
         save_model(large, tmp_path / "model")
     kept = load_model(tmp_path / "model")
     assert all(torch.equal(one, other) for one, other in zip(kept.parameters(), small.parameters(), strict=True))

@@ -93,11 +93,11 @@ def test_a_saved_model_scores_as_the_one_that_was_trained_and_takes_half_the_byt
     counts = [count_model(spec, dataset.features) for spec in (SPEC, full)]
     assert counts[1].parameter_bytes - counts[0].parameter_bytes == rows * 8 * 2
     assert counts[1].optimizer_bytes == counts[0].optimizer_bytes
-    with pytest.raises(RequestError, match=r"fp16 embedding tables .* more than --memory of 100: raise --memory"):
+    with pytest.raises(RequestError, match="--memory"):
         load_stored_model(tmp_path, 100)
 
 
 def test_tables_in_a_file_are_refused(dataset: Dataset) -> None:
     execution = Execution(batch_size=64, embedding_memory_bytes=2_000)
-    with pytest.raises(RequestError, match="in fp16 take"):
+    with pytest.raises(RequestError, match="fp16"):
         train(TrainingJob(dataset, SPEC, RATES, execution, SCHEDULE))

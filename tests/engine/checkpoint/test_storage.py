@@ -94,7 +94,7 @@ def test_weights_of_another_model_are_refused(tmp_path: Path, models: list[Model
     save_model(models[0], tmp_path / "one")
     save_model(models[1], tmp_path / "other")
     (tmp_path / "other" / "model.safetensors").replace(tmp_path / "one" / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"model\.safetensors .* as for the file of another model"):
+    with pytest.raises(CheckpointError, match=r"model\.safetensors"):
         load_model(tmp_path / "one")
 
 

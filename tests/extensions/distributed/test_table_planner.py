@@ -104,7 +104,7 @@ def test_trials_of_any_family_have_a_place(dataset: Any, processes: int) -> None
 def test_a_plan_of_another_family_is_refused(dataset: Any, tmp_path: Path) -> None:
     run = run_of(dataset, tmp_path)
     run.request = run.request.model_copy(update={"model": "deepfm"})
-    with pytest.raises(RequestError, match="was made for --model dlrm, not for deepfm"):
+    with pytest.raises(RequestError, match="--model"):
         check(run)
 
 
@@ -120,7 +120,7 @@ def test_a_plan_of_divided_columns_wants_their_width_fixed(
     if is_fine:
         check(run)
         return
-    with pytest.raises(RequestError, match="add --set embedding_dim=16"):
+    with pytest.raises(RequestError, match="embedding_dim=16"):
         check(run)
 
 

@@ -63,5 +63,5 @@ def test_a_learned_map_comes_whole_where_it_has_changed(tmp_path: Path) -> None:
 def test_what_belongs_to_another_vocabulary_is_refused(tmp_path: Path) -> None:
     arrays = vocabulary_increment(encoder(user=KEYS[::-1]), encoder(user=KEYS))
     encoder(user=KEYS).save(tmp_path)
-    with pytest.raises(DataError, match="vocabulary of 'user' in the increment belongs to another model"):
+    with pytest.raises(DataError, match="'user'"):
         write_extended(tmp_path, encoder(user=KEYS[:2]), arrays)

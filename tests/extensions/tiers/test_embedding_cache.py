@@ -153,7 +153,7 @@ def test_interrupted_the_tables_are_written_anew_with_or_without_a_cache(
     for stop, execution in zip((7, 31, 66, 67, 130, 190), ways, strict=True):
         with pytest.raises(KeyboardInterrupt):
             train_cached(dataset, tmp_path, execution, interrupt_at(stop))
-    with pytest.raises(RequestError, match="raise --embedding-memory"):  # too little for a batch leaves it as it was
+    with pytest.raises(RequestError, match="--embedding-memory"):  # too little for a batch leaves it as it was
         train_cached(dataset, tmp_path, in_file(40))
     assert_same(train_cached(dataset, tmp_path), in_memory)
 
@@ -301,10 +301,7 @@ def test_of_tables_in_a_file_their_memory_must_fit() -> None:
     cached = replace(IN_MEMORY, embedding_memory_bytes=13_900)
     assert cached_rows(SPEC, FEATURES, 13_900) == 100
     check_tables_fit(SPEC, FEATURES, cached, available_bytes=13_900)
-    with pytest.raises(
-        RequestError,
-        match=r"13,900 bytes of embedding tables, but only 13,899 bytes are free on cpu: lower --embedding-memory",
-    ):
+    with pytest.raises(RequestError, match="--embedding-memory"):
         check_tables_fit(SPEC, FEATURES, cached, available_bytes=13_899)
 
 
@@ -331,7 +328,7 @@ def test_training_and_probe_refuse_tables_larger_than_this_machine(dataset: Data
     rows = available_memory_bytes(torch.device("cpu")) // 4
     features = Features(dense=(), categorical=(CategoricalFeature(name="user", rows=rows),))
     larger = replace(dataset, features=features)
-    with pytest.raises(RequestError, match="the field 'user'"):
+    with pytest.raises(RequestError, match="'user'"):
         train(TrainingJob(larger, SPEC, RATES, IN_MEMORY, SCHEDULE))
-    with pytest.raises(RequestError, match="the field 'user'"):
+    with pytest.raises(RequestError, match="'user'"):
         time_steps(larger, SPEC, RATES, IN_MEMORY)

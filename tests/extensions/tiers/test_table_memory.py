@@ -102,9 +102,7 @@ def test_a_machine_without_room_for_the_tables_trains_them_all_the_same(dataset:
     )
     assert isinstance(train(job).model.embeddings, TieredEmbeddings)
     for options in ({"search_space": "wide"}, {"ensemble_of": "snapshots"}):
-        with pytest.raises(
-            NoFeasiblePlacementError, match=r"memory.*in fp16 the embedding tables would fit: add --set"
-        ):
+        with pytest.raises(NoFeasiblePlacementError, match="--set"):
             choose(dataset, TrainRequest(**options, batch_sizes="64"), [_with_room(75 * MIB)], probe_seconds=0)
 
 

@@ -24,7 +24,7 @@ def test_the_disk_is_read_in_sequence_and_at_random_and_the_file_is_gone(tmp_pat
 
 def test_a_folder_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(HardwareError, match="cannot be measured with a file of 4,096 bytes"):
+    with pytest.raises(HardwareError, match="4,096"):
         measure_disk(tmp_path / "file", file_bytes=4096)
 
 

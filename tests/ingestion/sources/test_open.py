@@ -52,7 +52,7 @@ def test_format_is_guessed_from_the_name(name: str, expected: str) -> None:
 
 @pytest.mark.parametrize("names", [("clicks",), ("clicks.gz",), ("a.csv", "b.parquet"), ("a.csv", "README")])
 def test_doubtful_format_is_asked_for(names: tuple[str, ...]) -> None:
-    with pytest.raises(DataError, match="add --format"):
+    with pytest.raises(DataError, match="--format"):
         guess_format(tuple(map(Path, names)))
 
 
@@ -60,7 +60,7 @@ def test_doubtful_format_is_asked_for(names: tuple[str, ...]) -> None:
 def test_a_schema_is_asked_for_with_an_example(tmp_path: Path, suffix: str) -> None:
     touch(tmp_path, f"clicks.{suffix}")
 
-    with pytest.raises(DataError, match=r"needs a schema: write a YAML file such as 'label: click, .*--schema"):
+    with pytest.raises(DataError, match="--schema"):
         open_source(str(tmp_path / f"clicks.{suffix}"), None, None, tmp_path)
 
 
@@ -124,7 +124,7 @@ def test_a_file_given_twice_is_refused(tmp_path: Path) -> None:
     touch(tmp_path / "days", "day_1", "day_2")
     (tmp_path / "newest").symlink_to(tmp_path / "days" / "day_2")
     for data in ("{0}/days/day_1,{0}/days/day_1", "{0}/days,{0}/days/day_2", "{0}/days/day_2,{0}/newest"):
-        with pytest.raises(DataError, match=r"is given twice in --data.*: leave one out"):
+        with pytest.raises(DataError, match="--data"):
             find_files(data.format(tmp_path))
 
 
@@ -133,7 +133,7 @@ def test_schema_in_json_and_missing_schema(tmp_path: Path) -> None:
     path.write_text('{"label": {"column": "rating", "positive_at_least": 4}, "categorical": ["user"], "time": "when"}')
 
     assert read_schema(path, Schema).read_columns == ("rating", "user", "when")
-    with pytest.raises(DataError, match=r"absent.yaml cannot be read"):
+    with pytest.raises(DataError, match=r"absent\.yaml"):
         read_schema(tmp_path / "absent.yaml", Schema)
 
 

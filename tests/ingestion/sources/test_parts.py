@@ -131,7 +131,7 @@ def test_what_does_not_go_together_is_one_sentence(
             ingest(tmp_path, files | {"test": str(tmp_path / f"{name}.csv")}, "validation", "test")
     with pytest.raises(DataError, match="is parquet, that of the training part csv: give all parts in one format"):
         ingest(tmp_path, files | {"test": str(tmp_path / "other.parquet")}, "test")
-    with pytest.raises(RequestError, match="synthetic:100 is a built-in data set"):
+    with pytest.raises(RequestError, match="synthetic:100"):
         open_source("synthetic:100", None, None, tmp_path, {"test": files["test"]})
     history = {"column": "seen", "items": "shop", "by": "user"}
     for more, text in (

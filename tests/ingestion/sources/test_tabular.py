@@ -225,7 +225,7 @@ def test_unusable_files(
 def test_list_column_must_be_multi_valued(tmp_path: Path, clicks: pl.DataFrame, ingest_file: Ingest) -> None:
     clicks.with_columns(pl.col("tags").str.split("|")).write_parquet(tmp_path / "lists.parquet")
 
-    with pytest.raises(DataError, match=r"tags .* holds lists: name it under `multi_valued`"):
+    with pytest.raises(DataError, match="multi_valued"):
         ingest_file(tmp_path / "lists.parquet", {"label": "click", "categorical": ["tags"]})
 
 

@@ -46,7 +46,7 @@ def test_a_device_that_dgl_was_not_built_for_is_refused() -> None:
     if torch.cuda.is_available():
         pytest.skip("a build of DGL for CUDA may be here")
     edge = np.array([0])
-    with pytest.raises(RequestError, match="DGL does not support the device cuda:0"):
+    with pytest.raises(RequestError, match="cuda:0"):
         neighbour_sum(edge, edge, 1, 1, device="cuda:0", backend="dgl")
 
 

@@ -305,7 +305,7 @@ def test_run_that_is_not_there_is_told_with_the_nearest(run_id: str) -> None:
     wrong = run_id[:10] + ("0" if run_id[10] != "0" else "1")
     with pytest.raises(RequestError, match=f"the most similar is {run_id[:12]}"):
         find_run(wrong)
-    with pytest.raises(RequestError, match=r"most similar is .* \(member-1\)"):
+    with pytest.raises(RequestError, match="member-1"):
         find_run("member_1")
 
 

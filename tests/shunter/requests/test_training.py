@@ -45,9 +45,9 @@ def test_weights_that_mean_nothing_are_named(text: str, message: str) -> None:
 )
 def test_what_concerns_cost_needs_a_price_where_only_this_machine_can_be_chosen(options: dict[str, Any]) -> None:
     here: dict[str, Any] = {**options, "offers": "local"}
-    with pytest.raises(ValidationError, match="needs the price of this machine: add --price-per-hour"):
+    with pytest.raises(ValidationError, match="--price-per-hour"):
         TrainRequest(**options)
-    with pytest.raises(ValidationError, match="needs the price of this machine: add --price-per-hour"):
+    with pytest.raises(ValidationError, match="--price-per-hour"):
         SelectRequest(**here)
     TrainRequest(**options, price_per_hour=1)
     SelectRequest(**here, price_per_hour=1)
@@ -56,7 +56,7 @@ def test_what_concerns_cost_needs_a_price_where_only_this_machine_can_be_chosen(
 
 def test_a_price_limit_below_the_only_price_is_a_contradiction() -> None:
     limits = Limits(max_cost_per_hour=2)
-    with pytest.raises(ValidationError, match="--max-cost-per-hour 2 is below the --price-per-hour of 3"):
+    with pytest.raises(ValidationError, match="--max-cost-per-hour"):
         TrainRequest(limits=limits, price_per_hour=3)
     SelectRequest(limits=limits, price_per_hour=3)
 

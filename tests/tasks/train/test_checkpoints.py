@@ -62,5 +62,5 @@ def test_a_run_has_a_place_of_its_own_among_the_copies_which_goes_with_it(
 def test_an_address_with_a_password_or_that_cannot_be_written_to_is_refused() -> None:
     with pytest.raises(ValueError, match="address contains a password"):
         TrainRequest(data="synthetic:100", checkpoint_copy="ftp://me:secret@host/copies")
-    with pytest.raises(RequestError, match="Checkpoints cannot be copied to nowhere://copies"):
+    with pytest.raises(RequestError, match="nowhere://copies"):
         check_copies(TrainRequest(data="synthetic:100", checkpoint_copy="nowhere://copies"))

@@ -98,7 +98,7 @@ def test_a_damaged_description_is_named(dataset: Dataset, tmp_path: Path) -> Non
     train_into(tmp_path, dataset)
     path = tmp_path / "trained.json"
     path.write_text(unseal(path.read_bytes()).decode().replace('"best_epoch"', '"best_epic"'))
-    with pytest.raises(CheckpointError, match=r"trained\.json does not describe a finished training"):
+    with pytest.raises(CheckpointError, match=r"trained\.json"):
         train_into(tmp_path, dataset)
 
 

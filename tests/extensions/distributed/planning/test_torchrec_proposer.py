@@ -83,10 +83,10 @@ def test_torchrec_s_planner_comes_to_the_plan(monkeypatch: pytest.MonkeyPatch) -
 def test_what_torchrec_cannot_do_or_hold_is_refused_by_its_name() -> None:
     from torchrec.distributed.planner.types import PlannerError
 
-    with pytest.raises(RequestError, match="replicates rows of table 'table0', which TorchRec does not support"):
+    with pytest.raises(RequestError, match="'table0'"):
         planned(plan_of(TablePlacement(rows=40, width=WIDTH, kind="row_wise", replicated_rows=3)))
     with pytest.raises(PlannerError, match=r"table 'table0' does not fit into device 3|[Ss]torage"):
         planned(plan_of(TablePlacement(rows=40_000, width=WIDTH, kind="table_wise", devices=(3,))), memory=2**20)
     plan = plan_of(PLACED[1])
-    with pytest.raises(PlannerError, match="Table 'table1' is not in the plan"):
+    with pytest.raises(PlannerError, match="'table1'"):
         planned(plan, collection=table_collection([50, 60], [WIDTH] * 2, 0.1))

@@ -52,7 +52,7 @@ def test_a_job_without_a_training_and_one_that_is_there_twice_are_refused(tmp_pa
         read_fleet_jobs(path)
     one = "{name: a, train_seconds: {cpu: 60}, train: {data: 'synthetic:2000'}}"
     path.write_text(f"jobs: [{one}, {one}]\n")
-    with pytest.raises(RequestError, match=r"two jobs of .* are called 'a'"):
+    with pytest.raises(RequestError, match="'a'"):
         read_fleet_jobs(path)
 
 

@@ -36,7 +36,7 @@ def test_the_first_rows_are_one_number_or_whole_tables(rows: list[int], divided:
 
 
 def test_too_little_for_a_sample_is_one_sentence() -> None:
-    with pytest.raises(RequestError, match=r"--memory .*98,304"):
+    with pytest.raises(RequestError, match="--memory"):
         divide(1_000, [10, 20], 8, 2)
 
 

@@ -55,5 +55,5 @@ def test_a_gpu_takes_one_and_keeps_its_threads() -> None:
         ("cuda:1@c", 8),
         ("cuda:0@c", 8),
     ]
-    with pytest.raises(RequestError, match=r"the cluster has only 2 of the model H: lower --parallel-trials to 2"):
+    with pytest.raises(RequestError, match="--parallel-trials"):
         spread(at("cuda:0@c"), 3, NODES)
