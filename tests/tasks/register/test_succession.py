@@ -168,7 +168,7 @@ def test_a_model_of_other_data_never_takes_the_place_by_itself(
     refusal = place.challenger(model, other).refusal(Promote.CONFIDENT)
     assert refusal is not None
     assert (refusal.difference, refusal.judgement, refusal.champion) == (difference, None, 1)
-    assert "--promote always" in refusal.sentence
+    assert "--promote" in refusal.sentence
     assert place.challenger(model, other).refusal(Promote.ALWAYS) is None
 
 
@@ -190,7 +190,7 @@ def test_a_champion_that_is_not_trusted_is_not_replaced_uncompared(place: Place)
     assert refusal is not None
     assert isinstance(refusal.unreadable, UntrustedModelError)
     assert (refusal.champion, refusal.difference, refusal.judgement) == (1, None, None)
-    assert "--promote always" in refusal.sentence
+    assert "--promote" in refusal.sentence
     assert place.challenger(place.good).refusal(Promote.ALWAYS) is None
 
 
