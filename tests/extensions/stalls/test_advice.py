@@ -30,9 +30,7 @@ def test_every_stall_has_one_sentence_and_the_largest_comes_first() -> None:
 
 def test_savings_of_an_epoch_of_100_steps() -> None:
     sentences = advise(make_report(), make_profile())
-    assert "5.00" in sentence(
-        "Read the files once", sentences
-    )
+    assert "5.00" in sentence("Read the files once", sentences)
     assert "so half as many steps would save 0.1 s an epoch (estimated)" in sentence("Double the batch", sentences)
     assert "3.00" in sentence("Keep a copy", sentences)
     assert "4.00" in sentence("Speed up the reading", sentences)
@@ -42,9 +40,7 @@ def test_savings_of_an_epoch_of_100_steps() -> None:
 def test_processes_are_kept_where_they_are_faster_than_one() -> None:
     """500 samples in 8 ms alone are 62,500 a second; 1,000 in 16 ms together as many; in 12.5 ms 80,000."""
     slower = make_report(make_measurements({**SECONDS, "S0": 0.005}))
-    assert "100,000" in (
-        sentence("Train in one process", advise(slower, make_profile()))
-    )
+    assert "100,000" in (sentence("Train in one process", advise(slower, make_profile())))
     faster = make_report(make_measurements({**SECONDS, "S0": 0.010}))
     assert sentence("Keep the 2 processes", advise(faster, make_profile()))
 
@@ -57,9 +53,7 @@ def test_the_network_is_judged_by_its_bytes_or_its_latency() -> None:
     assert latency_seconds(report) == pytest.approx(2 * 2e-4 + 4 * 1e-4), "two all-reduces, four all-to-alls"
     assert "at least 1.2 Gbit/s" in sentence("(simulated)", advise(report, make_profile()))
     slow = Link(bytes_per_second=1e12, latency_seconds=1e-3, machines=2)
-    assert "8.00" in sentence(
-        "Send fewer and larger messages", advise(make_report(link=slow), make_profile())
-    )
+    assert "8.00" in sentence("Send fewer and larger messages", advise(make_report(link=slow), make_profile()))
 
 
 def test_a_data_set_larger_than_memory_is_told_how_much_of_it_to_keep() -> None:
