@@ -108,8 +108,6 @@ def test_no_command_opens_a_database_outside_sqlite(household: Household, openin
     household.run("up", "--prefect-port", str(free_port()), "--mlflow-port", str(free_port()))
     try:
         for name, arguments in COMMANDS.items():
-            if name == "train":  # as above
-                continue
             if name in SERVERS:
                 process = household.start(name, *arguments)
                 assert process.stdout is not None
