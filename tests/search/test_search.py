@@ -72,32 +72,27 @@ def test_what_ends_with_its_cosine_has_come_to_its_end_however_good_others_are(
     """Trials are compared after one, three and nine passes: after its only one, nothing is left to save."""
     once = {"learning_rate_schedule": "cosine", "cosine_epochs": 1}
     space = SMALL.model_copy(update={"fixed_learning": once})
-    request = TrainRequest(trials=8, max_epochs=9)
+    request = TrainRequest(trials=5, max_epochs=9)
     job = search_job(dataset, request, tmp_path, parent, space=space)
     result = search(job)
-    assert (result.complete_trials, result.pruned_trials) == (8, 0)
+    assert (result.complete_trials, result.pruned_trials) == (5, 0)
     assert {run.data.metrics["training.best_epoch"] for run in trial_runs(parent)} == {1.0}
 
 
 def test_same_seed_tries_the_same_settings(dataset: Dataset, parent: str, tmp_path: Path) -> None:
-    request = TrainRequest(trials=3, max_epochs=1, seed=7)
+    request = TrainRequest(trials=2, max_epochs=1, seed=7)
     first, second = (search(search_job(dataset, request, tmp_path / name, parent)) for name in "ab")
     other = search(search_job(dataset, request.model_copy(update={"seed": 8}), tmp_path / "c", parent))
     assert tried(first) == tried(second)
     assert tried(first) != tried(other)
 
 
-def test_test_part_is_never_read(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+def test_trials_are_nested_runs_with_params_curve_and_energy_and_need_no_test_part(
+    dataset: Dataset, parent: str, tmp_path: Path
+) -> None:
     folder = tmp_path / "without test"
-    shutil.copytree(dataset.directory, folder)
-    for path in folder.glob("test.*"):
-        path.unlink()
-    result = search(search_job(Dataset.load(folder), TrainRequest(trials=1, max_epochs=1), tmp_path, parent))
-    assert result.complete_trials == 1
-
-
-def test_trials_are_nested_runs_with_params_curve_and_energy(dataset: Dataset, parent: str, tmp_path: Path) -> None:
-    result = search(search_job(dataset, TrainRequest(trials=1, max_epochs=2), tmp_path, parent))
+    shutil.copytree(dataset.directory, folder, ignore=shutil.ignore_patterns("test.*"))
+    result = search(search_job(Dataset.load(folder), TrainRequest(trials=1, max_epochs=2), tmp_path, parent))
     [run] = trial_runs(parent)
     assert run.info.status == "FINISHED"
     assert run.data.tags["run.kind"] == "trial"
@@ -140,15 +135,15 @@ def test_a_training_is_compared_by_the_best_that_it_reached(dataset: Dataset, pa
 
 
 def test_finished_trials_are_not_repeated(dataset: Dataset, parent: str, tmp_path: Path) -> None:
+    two = search(search_job(dataset, TrainRequest(trials=2, max_epochs=1), tmp_path, parent))
     three = search(search_job(dataset, TrainRequest(trials=3, max_epochs=1), tmp_path, parent))
-    five = search(search_job(dataset, TrainRequest(trials=5, max_epochs=1), tmp_path, parent))
-    assert five.resumed_trials == 3
-    assert len(trial_runs(parent)) == 5
-    assert all(setting in five.settings for setting in three.settings)
+    assert three.resumed_trials == 2
+    assert len(trial_runs(parent)) == 3
+    assert all(setting in three.settings for setting in two.settings)
 
 
 def test_interrupted_search_ends_like_an_undisturbed_one(dataset: Dataset, parent: str, tmp_path: Path) -> None:
-    request = TrainRequest(trials=4, max_epochs=1)
+    request = TrainRequest(trials=3, max_epochs=1)
     undisturbed = search(search_job(dataset, request, tmp_path / "a", parent))
 
     def interrupt_after_two(progress: Progress) -> None:

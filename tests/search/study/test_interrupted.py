@@ -87,7 +87,7 @@ def test_a_trial_that_was_left_at_any_moment_is_tried_again_at_its_own_point_how
     address = storage_address(tmp_path, None)
     study = open_study(address, SMALL)
     left(study)
-    for _ in range(3):
+    for _ in range(2):
         study = open_study(address, SMALL)
         assert has_waiting(study)
         trial = record(study, None)
