@@ -17,7 +17,7 @@ from shunter.extensions.fleet.learning.rollouts import exploit
 from shunter.extensions.fleet.learning.trainer import Networks, Plan, Trainer, cyclic_rate, padded
 
 CLUSTER = Cluster(machines=(Machine(name="a", accelerator="new"), Machine(name="b", accelerator="old")))
-SHORT = Plan(rounds=8, traces=2, rollouts=4, cycles=2, hidden=16)
+SHORT = Plan(rounds=6, traces=2, rollouts=4, cycles=2, hidden=16)
 
 
 @cache
