@@ -8,7 +8,7 @@ import pytest
 from shunter.engine.ensemble.guarantee import bounds
 from shunter.engine.metrics import compute_metrics
 
-CONFIDENCE, DRAWS = 0.95, 400
+CONFIDENCE, DRAWS = 0.95, 200
 LEAST = CONFIDENCE - 2.33 * math.sqrt(CONFIDENCE * (1 - CONFIDENCE) / DRAWS)  # of a bound that covers exactly so often
 
 
