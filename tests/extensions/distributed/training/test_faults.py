@@ -50,7 +50,7 @@ from tests.extensions.distributed.training.ranks import (
 
 pytest.importorskip("torchrec")
 KILLS = 5
-LONG = Schedule(max_epochs=15, patience=15, seed=3)
+LONG = Schedule(max_epochs=10, patience=10, seed=3)
 ROW_WISE = {"sharding": {"types": ("row_wise",)}}
 SHARDING = Sharding(machine=MACHINE)
 PLACEMENT = Placement(accelerator="cpu", threads=1, precision="fp32", batch_size=97)
