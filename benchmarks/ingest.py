@@ -44,7 +44,8 @@ LONG_ROWS = 20_000_000
 
 def generate(path: Path, rows: int) -> None:
     """Write a Criteo log of generated rows."""
-    from shunter.ingestion.sources.synthetic import SyntheticSource, write_criteo
+    from shunter.ingestion.sources.synthetic import SyntheticSource
+    from tests.ingestion.criteo_files import write_criteo
 
     write_criteo(path, SyntheticSource(rows, SEED))
 

@@ -12,7 +12,7 @@ from shunter.engine.config import Execution
 from shunter.engine.table_files import TABLES_IN_FILES
 from shunter.errors import RequestError, TooLargeError
 from shunter.hardware.devices.cgroup import memory_limit_bytes
-from shunter.hardware.devices.process_limits import memory_left_bytes
+from shunter.hardware.devices.memory_limits import memory_left_bytes
 from shunter.models.embeddings.kernel_choice import choose_kernel
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.spec import Features, ModelSpec

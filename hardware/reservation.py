@@ -27,9 +27,9 @@ class _ReservedHere:
     """All accelerators that this process holds through its nested reservations, with callbacks on changes."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self._counts: Counter[str] = Counter()
-        self._watches: list[Watch] = []
+        self.watches: list[Watch] = []
         self.cores = 0
 
     @property
@@ -42,40 +42,25 @@ class _ReservedHere:
             self.cores = 0
 
     def report(self) -> None:
-        with self._lock:
-            for watch in self._watches:
+        with self.lock:
+            for watch in self.watches:
                 watch(self.names)
-
-    def enter(self, watch: Watch) -> None:
-        with self._lock:
-            self._watches.append(watch)
-            watch(self.names)
-
-    def leave(self, watch: Watch) -> None:
-        with self._lock:
-            self._watches.remove(watch)
 
 
 _here = _ReservedHere()
 
 
-def reserved_here() -> tuple[str, ...]:
-    """Return the accelerators that this process holds through any of its reservations."""
-    return _here.names
-
-
 @contextmanager
 def watching(watch: Watch) -> Iterator[None]:
-    """Call a function with the held accelerators: at once, and on each change while the block runs.
-
-    Args:
-        watch: Function of the names.
-    """
-    _here.enter(watch)
+    """Call a function with the held accelerators: at once, and on each change while the block runs."""
+    with _here.lock:
+        _here.watches.append(watch)
+        watch(_here.names)
     try:
         yield
     finally:
-        _here.leave(watch)
+        with _here.lock:
+            _here.watches.remove(watch)
 
 
 def cores_reserved_here() -> int:
@@ -110,7 +95,18 @@ class Reservation:
 
     def of(self, profiles: Sequence[HardwareProfile]) -> list[HardwareProfile]:
         """Return the profiles of reserved accelerators; that of the CPU has only the reserved cores and free memory."""
-        return [self._left_of(profile) for profile in profiles if profile.accelerator.name in self._locks]
+        found = []
+        for profile in profiles:
+            accelerator = profile.accelerator
+            if accelerator.name == CPU and CPU in self._locks and self.cores < accelerator.cores:
+                free = accelerator.memory_bytes - sum(lease.memory_bytes for lease in leases_of_others(CPU))
+                memory = max(min(free, psutil.virtual_memory().available), 0)
+                part = profile.with_cores(self.cores)
+                cpu = part.accelerator.model_copy(update={"memory_bytes": memory})
+                found.append(part.model_copy(update={"accelerator": cpu}))
+            elif accelerator.name in self._locks:
+                found.append(profile)
+        return found
 
     def keep(
         self, placement: Placement, processes: int = 1, *, memory_bytes: int = 0, until: datetime | None = None
@@ -118,12 +114,6 @@ class Reservation:
         """Release all accelerators and cores that the placement does not use with this number of processes.
 
         One training job keeps as many CPU cores as it has threads, if its memory need is known.
-
-        Args:
-            placement: Placement of the training.
-            processes: Number of processes that train together.
-            memory_bytes: Needed memory of the accelerator; 0 if unknown.
-            until: Expected end of the training.
         """
         kept = set(_used_by(placement.accelerator, processes))
         for name in [name for name in self._locks if name not in kept]:
@@ -145,11 +135,7 @@ class Reservation:
         return None
 
     def take_what_is_free(self, groups: Sequence[Sequence[str]], holder: str) -> bool:
-        """Reserve a free accelerator of each group, if there is one; for the CPU, reserve the free cores.
-
-        Returns:
-            Whether anything was reserved.
-        """
+        """Reserve a free accelerator of each group, for the CPU the free cores; return whether any was reserved."""
         for group in groups:
             any(self._acquire(name, holder, in_part=True) for name in group)
         _here.report()
@@ -163,13 +149,8 @@ class Reservation:
     def exchange(self, after: Placement, memory_bytes: int, until: datetime | None) -> bool:
         """Switch the reservation of one training job to another placement, and release the former one.
 
-        Args:
-            after: The new placement; on the CPU it may need more cores than are held.
-            memory_bytes: Needed memory of the accelerator.
-            until: Expected end of the training.
-
-        Returns:
-            Whether the new placement was free; if not, nothing has changed.
+        On the CPU, the new placement may need more cores than are held. Return False, with nothing changed, if the new
+        placement is not free.
         """
         name, cores = after.accelerator, self.cores
         if self._thread != threading.get_ident():  # only the thread that took the locks can nest them
@@ -189,22 +170,14 @@ class Reservation:
         self._release_all()
         _here.report()
 
-    def _left_of(self, profile: HardwareProfile) -> HardwareProfile:
-        accelerator = profile.accelerator
-        if accelerator.name != CPU or self.cores >= accelerator.cores:
-            return profile
-        free = accelerator.memory_bytes - sum(lease.memory_bytes for lease in leases_of_others(CPU))
-        memory = max(min(free, psutil.virtual_memory().available), 0)
-        part = profile.with_cores(self.cores)
-        return part.model_copy(update={"accelerator": part.accelerator.model_copy(update={"memory_bytes": memory})})
-
     def _release_all(self) -> None:
         for name in list(self._locks):
             self._release(name)
 
     def _acquire(self, name: str, holder: str, *, in_part: bool = False) -> bool:
         with lease_lock():
-            may_share = in_part and _memory_is_known(name)  # before slots are taken
+            # An accelerator is shared only if all its leases state their memory; read before slots are taken.
+            may_share = in_part and all(lease.memory_bytes for lease in leases_of_others(name))
             taken = take_free(name)
             if not taken or (len(taken) < len(slots(name)) and not may_share):
                 for _, lock in taken:
@@ -319,7 +292,8 @@ def _wait(
             words = f"{ahead.description} comes first"
         if ahead is None and accept is not None and reservation.take_what_is_free(groups, holder):
             if accept(reservation):
-                report(f"{words}: continuing beside that job with {_description_of(reservation)}.")
+                parts = [f"{name} ({reservation.cores} cores)" if name == CPU else name for name in reservation.names]
+                report(f"{words}: continuing beside that job with {', '.join(parts)}.")
                 waiting_for = None
                 break
             reservation.release()
@@ -361,13 +335,7 @@ def wanted(
 
 
 def trainings_together(request: TrainRequest, profiles: Sequence[HardwareProfile], processes: int) -> int:
-    """Return the number of GPUs that a run uses at a time: for processes of one training job, or for parallel trials.
-
-    Args:
-        request: Training request with the number of parallel trials.
-        profiles: Accelerators of this machine.
-        processes: Number of processes of one training job.
-    """
+    """Return the number of GPUs that a run uses at a time: for processes of one training job, or parallel trials."""
     gpus = sum(profile.accelerator.kind == "cuda" for profile in profiles)
     return max(processes, min(request.search.trials_at_a_time, gpus))
 
@@ -377,15 +345,6 @@ def _used_by(accelerator: str, processes: int) -> tuple[str, ...]:
     if processes == 1 or not accelerator.startswith("cuda"):
         return (accelerator,)
     return tuple(f"cuda:{index}" for index in range(processes))
-
-
-def _memory_is_known(name: str) -> bool:
-    """Return True if all leases on an accelerator state their memory; otherwise the accelerator is not shared."""
-    return all(lease.memory_bytes for lease in leases_of_others(name))
-
-
-def _description_of(reservation: Reservation) -> str:
-    return ", ".join(f"{name} ({reservation.cores} cores)" if name == CPU else name for name in reservation.names)
 
 
 def _description_of_use(name: str, others: Sequence[Lease]) -> str:

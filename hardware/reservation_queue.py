@@ -60,12 +60,7 @@ def is_wanted(names: Iterable[str]) -> bool:
 
 
 def first_in_queue(priority: int, wanted: Iterable[str]) -> Waiter | None:
-    """Return the entry of highest priority, above `priority`, that waits for one of `wanted`; None if there is none.
-
-    Args:
-        priority: Priority of the caller.
-        wanted: Names of accelerators that the caller wants.
-    """
+    """Return the entry of highest priority, above `priority`, that waits for one of `wanted`; None if there is none."""
     asked = set(wanted)
     ahead = [one for one in _waiting() if one.priority > priority and asked.intersection(one.wanted)]
     return max(ahead, key=lambda one: one.priority, default=None)

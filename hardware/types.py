@@ -288,12 +288,6 @@ class EnergyReading(Frozen):
         return self.method == "measured" or self.measured_joules >= LEAST_MEASURED_SHARE * self.joules
 
 
-def _size(count: int) -> str:
-    """Format bytes as `64MiB` or `1.5GiB`."""
-    unit, name = (2**30, "GiB") if count >= 2**30 else (2**20, "MiB")
-    return f"{count / unit:.3g}{name}"
-
-
 class Placement(Frozen):
     """Accelerator and execution settings of one training job."""
 
@@ -339,7 +333,10 @@ class Placement(Frozen):
         """
         processes = f" p{self.processes}" if self.processes > 1 else ""
         watts = "" if self.power_limit_watts is None else f" {self.power_limit_watts:g}W"
-        tables = "" if self.embedding_memory_bytes is None else f" e{_size(self.embedding_memory_bytes)}"
+        tables = ""
+        if self.embedding_memory_bytes is not None:
+            unit, suffix = (2**30, "GiB") if self.embedding_memory_bytes >= 2**30 else (2**20, "MiB")
+            tables = f" e{self.embedding_memory_bytes / unit:.3g}{suffix}"
         return f"{self.accelerator} x{self.threads} {self.precision} b{self.batch_size}{processes}{watts}{tables}"
 
     def __hash__(self) -> int:

@@ -16,7 +16,7 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.history import Histories
 from shunter.ingestion.encoding.learned_map import LEARNED_MAPS
 from shunter.ingestion.encoding.split import GivenSplit, HashSplit, Splitter, TimeSplit
-from shunter.ingestion.encoding.value_statistics import OutOfFold
+from shunter.ingestion.encoding.value_statistics import OutOfFold, ValueStatistic, ValueTally, fit_statistic, folds_of
 from shunter.ingestion.fields import TextForm
 from shunter.ingestion.first_pass import Surveyor, survey
 from shunter.ingestion.progress import ProgressReporter
@@ -26,14 +26,13 @@ from shunter.ingestion.schema import Schema
 from shunter.ingestion.second_pass import ENCODER_FOLDER, MOST_COMPARED, Target, encode_in_threads, encode_with_crew
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.days import DaysSource
-from shunter.ingestion.sources.evolution import varying_columns
+from shunter.ingestion.sources.header import varying_columns
 from shunter.ingestion.sources.parts import PartsSource
 from shunter.ingestion.sources.synthetic import SyntheticSource
 from shunter.ingestion.sources.tabular import TableSource
 from shunter.ingestion.spill import Spill
 from shunter.ingestion.survey import Survey
 from shunter.ingestion.timing import split_by_time
-from shunter.ingestion.value_encodings import fit_encodings
 from shunter.ingestion.vectors import write_vectors
 from shunter.ingestion.workers import BY_THREADS, Crew, Work
 from shunter.ingestion.writer import Quarantine
@@ -52,15 +51,6 @@ def build(
 ) -> Dataset:
     """Ingest `source` into the empty folder `directory`.
 
-    Args:
-        source: The log.
-        directory: Empty folder, which all workers can access under the same path.
-        fingerprint: Name of the data set in the cache.
-        seed: Seed of the split.
-        max_bad_share: Largest accepted share of unreadable rows, 0 to 1.
-        positives_suffice: Whether the model needs no row with the label 0.
-        work: Workers and progress callback of the ingestion.
-
     Raises:
         DataError: The source cannot be read, has too many bad rows, or cannot be learned from.
     """
@@ -68,7 +58,7 @@ def build(
     crew = None if source.schema.needs_one_process else work.crew
     watch = ProgressReporter(work.on_progress, source)
     source = with_negatives(with_row_filter(with_sessions(source, max_bad_share)))
-    source, splitter = make_splitter(source, seed, max_bad_share, crew, watch)
+    source, splitter = _make_splitter(source, seed, max_bad_share, crew, watch)
     quarantine = Quarantine(path=directory / "quarantine.csv")
     with Spill(directory) as spill, Histories(directory, source.schema) as histories:
         found = survey(
@@ -81,12 +71,16 @@ def build(
         encoder.save(directory / ENCODER_FOLDER)
         write_vectors(source.schema, encoder, directory)
         features = replace(encoder.features, tasks=source.schema.tasks)
+        # All splits store their times in an unsorted log with users, else all but training.
+        is_in_order = splitter.is_in_order if isinstance(splitter, TimeSplit) else None
+        timed = SPLITS if is_in_order is False and source.schema.user is not None else SPLITS[1:]
+        names, group = [column.field for column in source.schema.categorical], source.schema.group or source.schema.user
         target = Target(
             directory,
             features,
             spill.is_weighted,
-            _timed_splits(source.schema, splitter) if spill.is_timed else (),
-            user_column=_group_column(source.schema),
+            timed if spill.is_timed else (),
+            user_column=names.index(group) if group in names else None,
             folds=folds,
             compared_share=min(1.0, MOST_COMPARED / good_rows) if isinstance(splitter, GivenSplit) else 0.0,
         )
@@ -144,17 +138,10 @@ def _with_numbers(
     }
 
 
-def make_splitter(
+def _make_splitter(
     source: Source, seed: int, max_bad_share: float, crew: Crew | None, watch: ProgressReporter
 ) -> tuple[Source, Splitter]:
-    """Choose the splitter: predefined parts or days, else the schema's time (one pass over that column), else a hash.
-
-    Returns:
-        The source with the detected time format, and the splitter.
-
-    Raises:
-        DataError: There are no rows, too many unreadable rows, ambiguous times, or too few distinct times.
-    """
+    """Return the source with the detected time format, and its splitter by given parts, days, time or a hash."""
     if isinstance(source, DaysSource):
         return source, source.splitter(seed)
     by_hash = HashSplit.of(source.schema, seed)
@@ -176,34 +163,28 @@ def _derived_from(encoder: Encoder) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in [*crossed, *(name[:end] for name, end in ends)] if name not in fields))
 
 
-def _timed_splits(schema: Schema, splitter: Splitter) -> tuple[str, ...]:
-    """Return the splits whose times are stored: all for a log with users that is unsorted, else all but training."""
-    is_in_order = splitter.is_in_order if isinstance(splitter, TimeSplit) else None
-    return SPLITS if is_in_order is False and schema.user is not None else SPLITS[1:]
-
-
-def _group_column(schema: Schema) -> int | None:
-    """Return the index, among the single-valued columns, of the group column, else of the user column; else None."""
-    names, group = [column.field for column in schema.categorical], schema.group or schema.user
-    return names.index(group) if group in names else None
-
-
 def _fit(
     source: Source, found: Survey, spill: Spill, histories: Histories, watch: ProgressReporter
 ) -> tuple[Encoder, tuple[FieldStatistics, ...], tuple[OutOfFold, ...]]:
     """Fit the encoder on the training split; return it with field statistics and out-of-fold encodings."""
     base = source.base if isinstance(source, DaysSource) else None
     numeric = found.numeric_fields(base)
-    categorical = found.categorical_fields(spill, _key_kind(source), base, watch.counted)
+    first = source.training if isinstance(source, PartsSource) else source
+    first = first.days[0].source if isinstance(first, DaysSource) else first
+    is_hexadecimal = isinstance(first, CriteoSource | SyntheticSource)
+    key_kind: Callable[[str], KeyKind] = (lambda _: "hexadecimal") if is_hexadecimal else source.schema.key_kind
+    categorical = found.categorical_fields(spill, key_kind, base, watch.counted)
     for column, empty in zip(source.schema.built_sequences, histories.build(), strict=True):
         categorical.append(found.sharing_field(column, categorical, empty))
     if source.schema.learned_columns:
         categorical = LEARNED_MAPS.load("learn")(source.schema, spill, categorical)
     form = source.schema.value_form
     text_form = TextForm(**{name: getattr(source.schema, name) for name in TextForm.model_fields})
-    encodings, folds = fit_encodings(source.schema, spill, base)
+    encodings, folds = _fit_encodings(source.schema, spill, base)
     fields = tuple(field for field, _ in numeric), tuple(field for field, _ in categorical)
-    encoder = Encoder(*fields, form, text_form, encodings, log_odds_shift=_log_odds_shift(source))
+    sampler = None if source.schema.negatives is None else tables_of(source)[0].negatives
+    shift = 0.0 if sampler is None else sampler.log_odds_shift  # corrects predictions for sampled negatives
+    encoder = Encoder(*fields, form, text_form, encodings, log_odds_shift=shift)
     merged = merged_in(source)
     learned = [FieldStatistics(name=one.name, kind="numeric", cardinality=0, missing_share=0.0) for one in encodings]
     statistics = (*(one for _, one in numeric), *learned, *(one for _, one in categorical))
@@ -211,16 +192,28 @@ def _fit(
     return encoder, described, folds
 
 
-def _log_odds_shift(source: Source) -> float:
-    """Return the shift that corrects the predicted log odds for sampled negatives; 0 without sampling."""
-    sampler = None if source.schema.negatives is None else tables_of(source)[0].negatives
-    return 0.0 if sampler is None else sampler.log_odds_shift
-
-
-def _key_kind(source: Source) -> Callable[[str], KeyKind]:
-    """Return a function that maps a column name to the kind of its keys (`KeyKind`)."""
-    first = source.training if isinstance(source, PartsSource) else source
-    first = first.days[0].source if isinstance(first, DaysSource) else first
-    if isinstance(first, CriteoSource | SyntheticSource):
-        return lambda _: "hexadecimal"
-    return source.schema.key_kind
+def _fit_encodings(
+    schema: Schema, spill: Spill, base: Encoder | None
+) -> tuple[tuple[ValueStatistic, ...], tuple[OutOfFold, ...]]:
+    """Return the target and count encodings for all rows, and their out-of-fold values for training rows."""
+    if not schema.value_encodings:
+        return (), ()
+    names = [field.field for field in schema.categorical]
+    tallies = {one.column: ValueTally() for one in schema.value_encodings}
+    for batch in spill.read():
+        columns = batch.columns.select(batch.parts == 0)
+        folds = folds_of(columns)
+        labels = (batch.labels if batch.labels.ndim == 1 else batch.labels[:, 0])[batch.parts == 0]
+        for field, tally in tallies.items():
+            tally.add(columns.keys[names.index(field)], folds, labels)
+    crosses = {field.field: field.cross for field in schema.categorical}
+    same = {field.name for field in base.categorical if field.cross == crosses.get(field.name, ())} if base else set()
+    former = {one.name: one for one in base.statistics if one.field in same} if base else {}
+    found: list[ValueStatistic] = []
+    out_of_fold: list[OutOfFold] = []
+    for one in schema.value_encodings:
+        fitted = fit_statistic(tallies[one.column], one, former.get(one.name))
+        found.append(fitted[0])
+        if fitted[1] is not None:
+            out_of_fold.append(OutOfFold(fitted[0], names.index(one.column), *fitted[1]))
+    return tuple(found), tuple(out_of_fold)

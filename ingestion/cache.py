@@ -93,9 +93,6 @@ def ingest_source(
             machine.
         on_progress: Callback that receives the progress, unless the data set is in the cache.
 
-    Returns:
-        The data set and the report of the ingestion.
-
     Raises:
         DataError: The source cannot be read or used.
         MissingExtensionError: The schema requests learned maps, and no extension learns them.
@@ -156,13 +153,7 @@ def check_learned_columns(schema: Schema, *, is_ranking: bool) -> None:
 
 
 def fingerprint_of(source: Source, seed: int, memo: Path) -> str:
-    """Return a hash of everything that determines the arrays: file contents, schema, seed, code version.
-
-    Args:
-        source: The log. Hashes of unchanged files (by size and modification time) come from `memo`.
-        seed: Seed of the split.
-        memo: JSON file of known hashes.
-    """
+    """Return a hash of everything that determines the arrays: file contents, schema, seed, code version."""
     parts = {
         "code_version": CODE_VERSION,
         "identity": source.identity,
@@ -176,22 +167,21 @@ def fingerprint_of(source: Source, seed: int, memo: Path) -> str:
         parts["partitions"] = partitions
     if source.schema.value_encodings:
         parts["value_encodings"] = "with counts"
-    if joined := _joined_files(source):
+    joins = source.schema.joins
+    logs = {located(path).parent: path for path in source.paths}.values() if joins else ()
+    files = dict.fromkeys(path_beside(log, join.file) for log in logs for join in joins)
+    if joined := tuple(file for file in files if file.exists()):
         parts["joined"] = hash_files(joined, memo)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def _joined_files(source: Source) -> tuple[Path, ...]:
-    """Return the files of all joined tables of the log."""
-    joins = source.schema.joins
-    logs = {located(path).parent: path for path in source.paths}.values() if joins else ()
-    files = (path_beside(log, join.file) for log in logs for join in joins)
-    return tuple(file for file in dict.fromkeys(files) if file.exists())
-
-
 def hash_files(paths: tuple[Path, ...], memo: Path) -> list[str]:
     """Return the SHA-256 of each file; a file with the size and modification time in `memo` is not read again."""
-    known = _read_memo(memo)
+
+    def parse(text: bytes) -> dict[str, list]:
+        return {path: [int(size), int(time), str(digest)] for path, (size, time, digest) in json_object(text).items()}
+
+    known = read_or_quarantine(memo, parse) or {}
     stamps = {path: [path.stat().st_size, path.stat().st_mtime_ns] for path in paths}
     new = [path for path, stamp in stamps.items() if known.get(str(path.resolve()), [None])[:2] != stamp]
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
@@ -222,11 +212,7 @@ def forget(dataset: Dataset) -> None:
 def _build_beside(
     make: Callable[[Path], Dataset], directory: Path, is_unchanged: Callable[[], bool], name: str
 ) -> Dataset:
-    """Build a data set in a temporary folder and rename the folder to `directory`; the caller holds the lock.
-
-    Raises:
-        DataError: The folder cannot be written, or `is_unchanged` returns False after the build.
-    """
+    """Build a data set in a temporary folder and rename the folder to `directory`; the caller holds the lock."""
     building = directory.with_name(f".{directory.name}.building")
     try:
         # Under the lock, existing folders are leftovers of a killed process.
@@ -288,10 +274,3 @@ def _is_whole(directory: Path) -> bool:
             f"The cached data set {directory} cannot be read ({error.strerror}): make it readable."
         ) from error
     return True
-
-
-def _read_memo(memo: Path) -> dict[str, list]:
-    def parse(text: bytes) -> dict[str, list]:
-        return {path: [int(size), int(time), str(digest)] for path, (size, time, digest) in json_object(text).items()}
-
-    return read_or_quarantine(memo, parse) or {}

@@ -35,8 +35,7 @@ from shunter.ingestion.schema import Schema, parse_schema
 from shunter.ingestion.sources.addresses import local_path
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.described import written_schema
-from shunter.ingestion.sources.evolution import varying_columns
-from shunter.ingestion.sources.header import has_rows
+from shunter.ingestion.sources.header import has_rows, varying_columns
 from shunter.ingestion.sources.names import is_named
 from shunter.ingestion.sources.open import (
     description_of,
@@ -87,12 +86,6 @@ def check(
     data: str, data_format: str | None = None, schema_file: str | None = None, where: str | None = None
 ) -> Checked:
     """Inspect the first rows of the first and of the last nonempty file of a log.
-
-    Args:
-        data: File, folder, glob or comma-separated list of these.
-        data_format: File format; None to detect the format.
-        schema_file: Path of the schema file; None to infer a schema.
-        where: Predicate on the rows, in addition to the schema's predicate.
 
     Raises:
         DataError: No row of the log can be read, or no schema can be inferred.

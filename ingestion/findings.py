@@ -8,7 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from shunter.engine.data.dataset import Dataset, SplitStatistics
+from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.days import date_texts
 from shunter.engine.data.given import given_vectors
 from shunter.engine.data.resolution import AUC_APART, auc_error
@@ -66,7 +66,17 @@ def findings_of_sample(sample: LogSample) -> list[Finding]:
     found = [finding for series in sample.table.get_columns() for finding in _of_column(series, sample.labels)]
     last = sample.labels[int(sample.rows * 0.9) :]
     found += _too_few_positives(int(last.sum()), len(last))
-    return [*found, *_repeated(sample), *_rate_drift(sample)]
+    copies = 1 - len(np.unique(sample.hashes)) / sample.rows
+    if copies > _MOST_COPIES:
+        words = f"{copies:.1%} of the rows are exact copies of others"
+        found.append(Finding("duplicates", None, f"{words}: check that the log was not written or joined twice."))
+    cut = int(sample.rows * 0.9)
+    rates, sizes = [float(part.mean()) for part in (sample.labels[:cut], last)], (cut, sample.rows - cut)
+    error = math.sqrt(sum(rate * (1 - rate) / size for rate, size in zip(rates, sizes, strict=True)))
+    if abs(rates[0] - rates[1]) > max(4 * error, 0.2 * rates[0]):
+        words = f"The share of positive labels is {rates[0]:.1%}, but {rates[1]:.1%} in the last tenth of the rows"
+        found.append(Finding("drift", None, f"{words}: check that all rows were collected in the same way."))
+    return found
 
 
 def unmatched_rows(by_file: Mapping[str, int], rows: int) -> Iterator[Finding]:
@@ -119,14 +129,18 @@ def findings_of_dataset(dataset: Dataset) -> list[Finding]:
     found += left_out_rows(dataset.left_out_rows, dataset.rows + dataset.left_out_rows)
     for field in dataset.fields:
         if field.missing_share >= _EMPTY_SHARE:
-            found.append(_empty(field.name))
+            found.append(_useless("empty", field.name))
         elif field.kind == "categorical" and field.cardinality == 1 and field.missing_share == 0:
-            found.append(_constant(field.name))
+            found.append(_useless("constant", field.name))
         elif field.kind == "categorical" and rows >= _FEWEST_ROWS and field.cardinality >= _UNIQUE_SHARE * rows:
-            found.append(_unique(field.name))
+            found.append(_useless("unique", field.name))
     found += [merged_writings(field.name, field.merged_texts) for field in dataset.fields if field.merged_texts]
     test = dataset.splits["test"]
-    found += [*_missed_shares(dataset), *_repeated_in_test(test)]
+    found += _missed_shares(dataset)
+    if (test.repeated_share or 0.0) > _MOST_COPIES:
+        words = f"{test.repeated_share:.1%} of the test rows repeat training rows, label included: figures on the test "
+        words += "part are better than on new rows; give a test part without them."
+        found.append(Finding("repeated", None, words))
     found += [Finding("vectors", given.field, given.sentence) for given in given_vectors(dataset)]
     found += [Finding("learned", field, words) for field, words in learned_words(dataset)]
     is_chosen_alone = all(split.positives == split.rows for split in dataset.splits.values())  # data of ranking models
@@ -138,12 +152,12 @@ def _of_column(series: pl.Series, labels: NDArray[np.float32]) -> Iterator[Findi
     name, present = series.name, series.is_not_null().to_numpy()
     distinct = series.drop_nulls().n_unique()
     if present.mean() <= 1 - _EMPTY_SHARE:
-        yield _empty(name)
+        yield _useless("empty", name)
     elif distinct == 1 and present.all():
-        yield _constant(name)
+        yield _useless("constant", name)
     else:
         if series.dtype.is_integer() and distinct >= _UNIQUE_SHARE * present.sum():
-            yield _unique(name)
+            yield _useless("unique", name)
         auc = _alone(series, present, labels)
         if auc >= LEAK_AUC:
             yield Finding(
@@ -212,15 +226,6 @@ def _numbers_apart(before: pl.Series, last: pl.Series) -> tuple[float, float]:
     return float(np.abs(shares[0] - shares[1]).max()), 1.36 * math.sqrt(1 / len(one) + 1 / len(two))
 
 
-def _rate_drift(sample: LogSample) -> Iterator[Finding]:
-    cut = int(sample.rows * 0.9)
-    rates, sizes = [float(part.mean()) for part in (sample.labels[:cut], sample.labels[cut:])], (cut, sample.rows - cut)
-    error = math.sqrt(sum(rate * (1 - rate) / size for rate, size in zip(rates, sizes, strict=True)))
-    if abs(rates[0] - rates[1]) > max(4 * error, 0.2 * rates[0]):
-        words = f"The share of positive labels is {rates[0]:.1%}, but {rates[1]:.1%} in the last tenth of the rows"
-        yield Finding("drift", None, f"{words}: check that all rows were collected in the same way.")
-
-
 def _too_few_positives(positives: int, rows: int) -> Iterator[Finding]:
     """Yield a finding if a class is empty, or if the standard error of the test AUC exceeds `AUC_APART`."""
     error = auc_error(positives, rows - positives)
@@ -259,21 +264,14 @@ def _missed_shares(dataset: Dataset) -> Iterator[Finding]:
         )
 
 
-def _repeated_in_test(test: SplitStatistics) -> Iterator[Finding]:
-    if (test.repeated_share or 0.0) > _MOST_COPIES:
-        yield Finding(
-            "repeated",
-            None,
-            f"{test.repeated_share:.1%} of the test rows repeat training rows, label included: figures on the test "
-            "part are better than on new rows; give a test part without them.",
-        )
-
-
-def _repeated(sample: LogSample) -> Iterator[Finding]:
-    share = 1 - len(np.unique(sample.hashes)) / sample.rows
-    if share > _MOST_COPIES:
-        words = f"{share:.1%} of the rows are exact copies of others"
-        yield Finding("duplicates", None, f"{words}: check that the log was not written or joined twice.")
+def _useless(kind: str, name: str) -> Finding:
+    """Return the finding that a column is `empty`, `constant` or `unique`, so that nothing can be learned from it."""
+    words = {
+        "empty": "is empty: leave it out of the schema.",
+        "constant": "always holds the same value: leave it out of the schema.",
+        "unique": "has a different value in nearly every row, so nothing can be learned from it.",
+    }
+    return Finding(kind, name, f"{name} {words[kind]}")
 
 
 def merged_writings(name: str, texts: Sequence[str]) -> Finding:
@@ -283,18 +281,4 @@ def merged_writings(name: str, texts: Sequence[str]) -> Finding:
         name,
         f"{name}: {' and '.join(texts)} are read as one value. If they differ, write `{{column: {name}, text: true}}` "
         "in the schema.",
-    )
-
-
-def _empty(name: str) -> Finding:
-    return Finding("empty", name, f"{name} is empty: leave it out of the schema.")
-
-
-def _constant(name: str) -> Finding:
-    return Finding("constant", name, f"{name} always holds the same value: leave it out of the schema.")
-
-
-def _unique(name: str) -> Finding:
-    return Finding(
-        "unique", name, f"{name} has a different value in nearly every row, so nothing can be learned from it."
     )

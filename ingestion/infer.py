@@ -45,12 +45,6 @@ _TRIED_ROWS = 20_000
 def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str, encoding: str) -> str:
     """Infer a schema and return commented YAML.
 
-    Args:
-        sample: Sampled rows of the log.
-        unreadable: Reason by name of each column that cannot be read and is missing in the sample.
-        name: Name of the log.
-        encoding: Encoding of the files.
-
     Raises:
         DataError: The sample is empty, no column can be the label, or no feature remains.
     """
@@ -63,7 +57,8 @@ def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str, encodi
     time = _named(profiles, TIMES, lambda column: column.time_share >= 0.95 and column.distinct >= 3)
     time = time or next((column for column in profiles if column.time_share >= 0.95 and column.distinct >= 3), None)
     rest = [column for column in profiles if column not in (label, time)]
-    user, item = (_named(rest, names, _is_id) for names in (USERS, ITEMS))
+    ids = [column for column in rest if not column.is_list and column.distinct > 1]
+    user, item = (_named(ids, names, lambda _: True) for names in (USERS, ITEMS))
     useless = {column.name: why for column in rest if (why := _why_not(column, len(sample), (user, item)))}
     rest = [column for column in rest if column.name not in useless]
     numeric = [column for column in rest if column not in (user, item) and _is_amount(column)]
@@ -74,11 +69,20 @@ def infer(sample: pl.DataFrame, unreadable: Mapping[str, str], name: str, encodi
             f"The log {name} has no useful feature column besides the label {label.name}: add feature columns."
         )
     lines = [f"# Schema of {name}, guessed from {len(sample):,} rows: check the schema, above all the label."]
-    lines.append(f"label: {_label_yaml(label)}  # {_seen(label)}")
+    threshold = ""
+    if label.distinct != 2:
+        assert label.values is not None
+        threshold = f", positive_at_least: {float(np.nanquantile(label.values, 0.6)):g}"
+    name_of_label = f"{{column: {_quoted(label.name)}{threshold}}}" if threshold else _quoted(label.name)
+    lines.append(f"label: {name_of_label}  # {_seen(label)}")
     lines += [f"{key}: {json.dumps(value)}  # {why_form[key]}" for key, value in form.model_dump(mode="json").items()]
     lines += _block("numeric", [(_quoted(column.name), _seen(column)) for column in numeric])
     lines += _block("categorical", [_categorical(column, sample[column.name]) for column in single])
-    lines += _block("multi_valued", [(_several_yaml(column), _seen(column)) for column in several])
+    entries: list[tuple[str, str]] = []
+    for column in several:
+        separator = f", separator: {_quoted(column.separator)}" if column.separator else ""
+        entries.append((f"{{column: {_quoted(column.name)}{separator}}}", _seen(column)))
+    lines += _block("multi_valued", entries)
     if time:
         lines.append(f"time: {_quoted(time.name)}  # {_seen(time)}; the latest rows become the test part")
     lines += [f"user: {_quoted(user.name)}  # who; for graph models"] if user in single and user else []
@@ -147,9 +151,11 @@ def _in_usual_form(column: pl.Series, form: TextForm) -> pl.Series:
 
 
 def _label(sample: pl.DataFrame, profiles: list[ColumnProfile], unreadable: Mapping[str, str]) -> ColumnProfile:
-    binary = [
-        column for column in profiles if not column.is_list and column.distinct == 2 and _is_binary(sample, column)
-    ]
+    binary = []
+    for column in profiles:
+        if not column.is_list and column.distinct == 2:
+            values = sample[column.name].drop_nulls().cast(pl.String, strict=False).str.to_lowercase().unique()
+            binary += [column] if {*values.to_list()} <= _WORDS else []
     rated = [column for column in profiles if column.name.lower() in _RATINGS and column.values is not None]
     found = _named(binary, LABELS, lambda _: True) or next(iter([*rated, *binary]), None)
     if found is None:
@@ -162,19 +168,10 @@ def _label(sample: pl.DataFrame, profiles: list[ColumnProfile], unreadable: Mapp
     return found
 
 
-def _is_binary(sample: pl.DataFrame, column: ColumnProfile) -> bool:
-    values = sample[column.name].drop_nulls().cast(pl.String, strict=False).str.to_lowercase().unique()
-    return set(values.to_list()) <= _WORDS
-
-
 def _named(profiles: list[ColumnProfile], names: tuple[str, ...], fits) -> ColumnProfile | None:
     """Return the column with the first name in `names` among the columns for which `fits` is true; else None."""
     by_name = {column.name.strip().lower(): column for column in profiles if fits(column)}
     return next((by_name[name] for name in names if name in by_name), None)
-
-
-def _is_id(column: ColumnProfile) -> bool:
-    return not column.is_list and column.distinct > 1
 
 
 def _why_not(column: ColumnProfile, rows: int, kept: tuple[ColumnProfile | None, ...]) -> str | None:
@@ -199,14 +196,6 @@ def _is_amount(column: ColumnProfile) -> bool:
     return not column.is_whole or column.distinct > _FEW_VALUES
 
 
-def _label_yaml(label: ColumnProfile) -> str:
-    if label.distinct == 2:
-        return _quoted(label.name)
-    assert label.values is not None
-    threshold = float(np.nanquantile(label.values, 0.6))
-    return f"{{column: {_quoted(label.name)}, positive_at_least: {threshold:g}}}"
-
-
 def _categorical(column: ColumnProfile, values: pl.Series) -> tuple[str, str]:
     """Return YAML and comment of a categorical column, with `text: true` if zeros distinguish values (3.1, 3.10)."""
     if merged := merged_texts(values):
@@ -216,11 +205,6 @@ def _categorical(column: ColumnProfile, values: pl.Series) -> tuple[str, str]:
             column.name
         ), f"{_seen(column)}; amounts with a currency sign are texts: without the sign they would be numbers"
     return _quoted(column.name), _seen(column)
-
-
-def _several_yaml(column: ColumnProfile) -> str:
-    separator = f", separator: {_quoted(column.separator)}" if column.separator else ""
-    return f"{{column: {_quoted(column.name)}{separator}}}"
 
 
 def _seen(column: ColumnProfile) -> str:

@@ -3,7 +3,9 @@
 A data set stores ids instead of texts, so the names are read again from the first rows of the log.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -25,11 +27,6 @@ Names = dict[int, str]
 def value_names(source: Source, encoder: Encoder, wanted: Mapping[str, Collection[int]]) -> dict[str, Names]:
     """Return the names of ids; an id whose value is absent from the first rows of the log has none.
 
-    Args:
-        source: The log.
-        encoder: Encoder of the data set made from the log.
-        wanted: Ids by field. Id 0 stands for all missing, rare and unknown values and has no name.
-
     Returns:
         Names by field and id. Ids of crosses, and ids that several values share (hashed or learned), have no name.
     """
@@ -45,39 +42,24 @@ def value_names(source: Source, encoder: Encoder, wanted: Mapping[str, Collectio
             found[name] = {number: f"{int(field.ids.keys[number - 1]) - 1:08x}" for number in open_ids.pop(name)}
     if not open_ids:
         return found
-    for chunk in _first_tables(source):
-        for name, ids in open_ids.items():
-            if ids - found[name].keys():
-                found[name] |= _names_in(chunk[name], fields[name], ids)
-        if all(ids <= found[name].keys() for name, ids in open_ids.items()):
-            break
+    with suppress(DataError):  # the log has changed since the ingestion: the names found so far are returned
+        for chunk in islice(source.chunks(), MOST_CHUNKS):
+            if not isinstance(chunk, TableChunk):
+                break
+            for name, ids in open_ids.items():
+                if ids - found[name].keys():
+                    found[name] |= _names_in(chunk.table[name], fields[name], ids)
+            if all(ids <= found[name].keys() for name, ids in open_ids.items()):
+                break
     return found
-
-
-def _first_tables(source: Source) -> Iterator[pl.DataFrame]:
-    try:
-        for number, chunk in enumerate(source.chunks()):
-            if number == MOST_CHUNKS or not isinstance(chunk, TableChunk):
-                return
-            yield chunk.table
-    except DataError:  # the log has changed since the ingestion: the names found so far are returned
-        return
 
 
 def _names_in(series: pl.Series, field: CategoricalField, ids: set[int]) -> Names:
     texts, _ = read.as_text(series)
     if field.multi_valued:
-        texts = _split(texts, field.separator)
+        _, texts = read.taken_apart(texts, field.separator)
     texts = texts.drop_nulls().unique()
     rows: Any = field.ids.ids(read.keys(texts, field.key_kind))
     chosen = np.isin(rows, list(ids))
     names = texts.filter(pl.Series(chosen)).cast(pl.String, strict=False).to_list()
     return {int(row): str(name).strip()[:LONGEST_NAME] for row, name in zip(rows[chosen], names, strict=True) if name}
-
-
-def _split(series: pl.Series, separator: str | None) -> pl.Series:
-    if series.dtype == pl.String and separator:
-        series = series.str.split(separator)
-    if isinstance(series.dtype, pl.Array):
-        series = series.arr.to_list()
-    return series.explode() if isinstance(series.dtype, pl.List) else series

@@ -35,12 +35,7 @@ OnProgress = Callable[[Progress], None]
 
 
 class ProgressReporter:
-    """Progress reporter that combines the stages into one share.
-
-    Args:
-        callback: Callback that receives each new `Progress`.
-        source: The log.
-    """
+    """Progress reporter that combines the stages into one share."""
 
     def __init__(self, callback: OnProgress, source: Source) -> None:
         self._tell = callback

@@ -8,8 +8,7 @@ from shunter.ingestion.cache import IngestReport, ingest_source
 from shunter.ingestion.progress import OnProgress, ignore
 from shunter.ingestion.sources.addresses import versions_of
 from shunter.ingestion.sources.names import with_histories
-from shunter.ingestion.sources.number_label import with_loss
-from shunter.ingestion.sources.open import open_source
+from shunter.ingestion.sources.open import open_source, with_loss
 from shunter.ingestion.workers import copy_by
 from shunter.model_families import PROBLEMS, problem_of, reads_positions
 from shunter.requests import JobRequest, SelectRequest, TrainRequest

@@ -20,10 +20,6 @@ from shunter.parallel import ordered_map
 def with_sessions(source: Source, max_bad_share: float) -> Source:
     """Return the source with the sessions of its schema; each day of a `DaysSource` gets separate sessions.
 
-    Args:
-        source: The log.
-        max_bad_share: Largest accepted share of unreadable times, 0 to 1.
-
     Raises:
         DataError: The source cannot be read, or its times are unclear or have no known unit.
     """

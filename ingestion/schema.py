@@ -3,9 +3,17 @@
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    PositiveInt,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from shunter.errors import DataError
 from shunter.frozen import Frozen
@@ -115,8 +123,8 @@ class Options(Frozen):
 class Schema(Options, TextForm):
     """Columns of a click log; columns that the schema does not name are ignored."""
 
-    label: Label
-    labels: tuple[Label, ...] = Field(
+    label: Annotated[Label, BeforeValidator(lambda value: {"column": value} if isinstance(value, str) else value)]
+    labels: Annotated[tuple[Label, ...], BeforeValidator(_columns)] = Field(
         default=(),
         description="Several labels (tasks) instead of one: the first is the main task; cells of the others may be "
         "empty.",
@@ -127,10 +135,10 @@ class Schema(Options, TextForm):
         description="Column with the weight of each row in losses and metrics; weights are at least 0.",
         exclude_if=is_default,
     )
-    numeric: tuple[str, ...] = ()
-    categorical: tuple[SingleValued, ...] = ()
-    multi_valued: tuple[MultiValued, ...] = ()
-    sequences: tuple[Sequence, ...] = ()
+    numeric: Annotated[tuple[str, ...], BeforeValidator(_listed)] = ()
+    categorical: Annotated[tuple[SingleValued, ...], BeforeValidator(_columns)] = ()
+    multi_valued: Annotated[tuple[MultiValued, ...], BeforeValidator(_columns)] = ()
+    sequences: Annotated[tuple[Sequence, ...], BeforeValidator(_columns)] = ()
     value_encodings: tuple[ValueEncoding, ...] = Field(
         default=(),
         description="Numeric features computed for the values of a column; written as `target_encoding` and "
@@ -140,7 +148,7 @@ class Schema(Options, TextForm):
     time: str | None = Field(
         default=None, description="Column of times (numbers, dates or ISO 8601 texts), by which the rows are split."
     )
-    time_format: str | None = Field(
+    time_format: Annotated[str, AfterValidator(check_format)] | None = Field(
         default=None,
         description="Unit or date pattern of ambiguous times; written as `format` under `time`.",
         exclude_if=is_default,
@@ -177,7 +185,9 @@ class Schema(Options, TextForm):
         description="Minimum number of rows of each user and item; rarer ones are removed until none is left (k-core).",
         exclude_if=is_default,
     )
-    negatives: Negatives | None = Field(
+    negatives: Annotated[
+        Negatives | None, BeforeValidator(lambda value: {"per_positive": value} if isinstance(value, int) else value)
+    ] = Field(
         default=None,
         description="Sampling of negatives for each positive row; the log's own negative rows are dropped.",
         exclude_if=is_default,
@@ -316,16 +326,6 @@ class Schema(Options, TextForm):
             raise ValueError("`time` needs a column and its format: write `time: {column: when, format: seconds}`")
         return {**values, "time": time["column"], "time_format": time.get("format")}
 
-    @field_validator("time_format")
-    @classmethod
-    def _known_format(cls, value: str | None) -> str | None:
-        return value if value is None else check_format(value)
-
-    @field_validator("negatives", mode="before")
-    @classmethod
-    def _negatives_by_number(cls, value: Any) -> Any:
-        return {"per_positive": value} if isinstance(value, int) else value
-
     @field_validator("where")
     @classmethod
     def _valid_predicate(cls, value: str | None) -> str | None:
@@ -333,32 +333,12 @@ class Schema(Options, TextForm):
             parse_predicate(value)
         return value
 
-    @field_validator("label", mode="before")
-    @classmethod
-    def _label_by_name(cls, value: Any) -> Any:
-        return {"column": value} if isinstance(value, str) else value
-
-    @field_validator("labels", mode="before")
-    @classmethod
-    def _labels_by_name(cls, value: Any) -> Any:
-        return _columns(value)
-
     @field_validator("columns")
     @classmethod
     def _columns_once(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if twice := next((name for name in value if value.count(name) > 1), None):
             raise ValueError(f"the column {twice!r} is named twice under `columns`: give each column its own name")
         return value
-
-    @field_validator("numeric", mode="before")
-    @classmethod
-    def _numeric_by_name(cls, value: Any) -> Any:
-        return _listed(value)
-
-    @field_validator("categorical", "multi_valued", "sequences", mode="before")
-    @classmethod
-    def _column_by_name(cls, value: Any) -> Any:
-        return _columns(value)
 
     @model_validator(mode="after")
     def _check_sides(self) -> Self:
@@ -490,11 +470,6 @@ class Schema(Options, TextForm):
         return "value" if self.value_form is ValueForm.CANONICAL else "text"
 
     @property
-    def stored_sequences(self) -> tuple[Sequence, ...]:
-        """Sequences stored in a column of the log."""
-        return tuple(sequence for sequence in self.sequences if sequence.by is None)
-
-    @property
     def built_sequences(self) -> tuple[Sequence, ...]:
         """Sequences that the ingestion builds from earlier rows."""
         return tuple(sequence for sequence in self.sequences if sequence.by is not None)
@@ -502,7 +477,7 @@ class Schema(Options, TextForm):
     @property
     def bags(self) -> tuple[MultiValued, ...]:
         """Columns with any number of values per row, multi-valued columns first, in reading order."""
-        return (*self.multi_valued, *self.stored_sequences)
+        return (*self.multi_valued, *(sequence for sequence in self.sequences if sequence.by is None))
 
     @property
     def learned_columns(self) -> tuple[Categorical, ...]:
@@ -597,10 +572,6 @@ Model = TypeVar("Model", bound=Options)
 
 def read_schema(path: str | Path, kind: type[Model]) -> Model:
     """Read a schema from a YAML or JSON file (JSON is YAML too).
-
-    Args:
-        path: Path of the file.
-        kind: `Schema` for CSV and Parquet, `Options` for a source with known columns.
 
     Raises:
         DataError: The file is missing, is not YAML or does not match `kind`.

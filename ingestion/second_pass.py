@@ -85,10 +85,7 @@ def encode_with_crew(
 ) -> dict[str, float]:
     """Encode unit by unit with a crew, each unit into its range of the arrays.
 
-    Call `on_rows` with the number of rows written so far.
-
-    Returns:
-        Share of the validation and of the test rows that repeat training rows, by split; empty if none is compared.
+    Callback and result are those of `encode_in_threads`.
     """
     *starts, size = _places(found, target.features)
     with target.writer() as writer:

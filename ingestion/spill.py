@@ -120,12 +120,11 @@ class SpillWriter:
         ]
         arrays += [array for array in (batch.weights, batch.times) if array is not None]
         self.rows = replace(self.rows, is_weighted=batch.weights is not None, is_timed=batch.times is not None)
-        self.rows.batches.append([self._write(array) for array in arrays])
-
-    def _write(self, array: NDArray[Any]) -> _Block:
-        block = _Block(self._stream.tell(), array.dtype, array.shape)
-        self._stream.write(np.ascontiguousarray(array).data)
-        return block
+        blocks = []
+        for array in arrays:
+            blocks.append(_Block(self._stream.tell(), array.dtype, array.shape))
+            self._stream.write(np.ascontiguousarray(array).data)
+        self.rows.batches.append(blocks)
 
 
 class Spill:
@@ -164,11 +163,7 @@ class Spill:
         return (batch for unit in self.units for batch in unit.read())
 
     def training_keys(self, column: int) -> Iterator[NDArray[np.uint64]]:
-        """Yield the keys of one categorical column in the training rows, in arrays of about `_KEYS_AT_ONCE` keys.
-
-        Args:
-            column: Index among the categorical columns, single-valued columns first.
-        """
+        """Yield the keys of one categorical column in the training rows, in arrays of about `_KEYS_AT_ONCE` keys."""
         waiting: list[NDArray[np.uint64]] = []
         for keys in (keys for unit in self.units for keys in unit.training_keys(column)):
             waiting.append(keys)

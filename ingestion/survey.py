@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from shunter.engine.data.dataset import SPLITS, FieldStatistics, SplitStatistics
 from shunter.errors import DataError
-from shunter.ingestion.batch import Bag, RawBatch
+from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.encoding.buckets import BucketIds, coarse, quantile_edges
 from shunter.ingestion.encoding.columns import KeyKind
 from shunter.ingestion.encoding.encoder import CategoricalField, Encoder, NumericField, signed_log
@@ -51,15 +51,6 @@ class Moments:
         """Return the sums over both parts of the log."""
         return Moments(self.count + other.count, self.total + other.total, self.squares + other.squares)
 
-    def mean_and_deviation(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Mean and standard deviation; 0 and 1 for a column without values, deviation 1 for a constant one."""
-        count = np.maximum(self.count, 1)
-        mean = self.total / count
-        variance = np.maximum(self.squares / count - mean**2, 0)
-        # What rounding leaves of a constant column's variance must not be divided by.
-        constant = variance <= 1e-12 * np.maximum(mean**2, 1)
-        return mean, np.where(constant, 1.0, np.sqrt(variance))
-
 
 @dataclass(frozen=True)
 class ChunkSurvey:
@@ -88,17 +79,11 @@ class ChunkSurvey:
 
 @dataclass
 class Survey:
-    """Result of the first pass over the log.
+    """Result of the first pass over the log: the sums of its chunks, see `ChunkSurvey`.
 
     Attributes:
-        rows: Rows of each split.
-        positives: Positive rows of each split.
-        moments: Moments of the signed logarithms of the numeric columns in the training rows.
-        empty_bags: Training rows without a value, for each multi-valued column and stored sequence.
-        labels: Counts by label, and of rows with a nonzero weight.
         units: Chunk counts of each unit, if a crew has surveyed the log.
         unmatched: By file of a joined table, number of rows whose key the table lacks.
-        left_out: Number of readable rows that the schema excludes.
     """
 
     schema: Schema
@@ -123,11 +108,6 @@ class Survey:
 
     def check(self, name: str, *, is_given: bool = False, positives_suffice: bool = False) -> None:
         """Raise if no model can be trained or tested on the data.
-
-        Args:
-            name: Name of the log for the user.
-            is_given: Whether the log predefines the split of each row.
-            positives_suffice: Whether the model is a ranking model, which can be trained on positive rows only.
 
         Raises:
             DataError: The log or a split has no rows, or only one class (by rows or by weight); or another label has
@@ -167,7 +147,12 @@ class Survey:
 
     def numeric_fields(self, base: Encoder | None = None) -> list[tuple[NumericField, FieldStatistics]]:
         """Fit the scales of the numeric columns; columns of `base` keep the scale of the trained model."""
-        means, deviations = self.moments.mean_and_deviation()
+        count = np.maximum(self.moments.count, 1)
+        means = self.moments.total / count
+        variances = np.maximum(self.moments.squares / count - means**2, 0)
+        # What rounding leaves of a constant column's variance must not be divided by.
+        is_constant = variances <= 1e-12 * np.maximum(means**2, 1)
+        deviations = np.where(is_constant, 1.0, np.sqrt(variances))
         missing = 1 - self.moments.count / self.rows[0]
         scales = {field.name: field for field in base.numeric} if base else {}
         return [
@@ -185,14 +170,7 @@ class Survey:
         base: Encoder | None,
         on_column: Callable[[int, int], None],
     ) -> list[tuple[CategoricalField, FieldStatistics]]:
-        """Fit the categorical columns, a few at a time to limit the memory for their values.
-
-        Args:
-            spill: The rows.
-            key_kind: Function that returns the rule by which values of a column become keys.
-            base: Encoder whose values stay known even if they do not occur in this log, up to `max_ids` values.
-            on_column: Callback that receives the number of finished columns and of all columns.
-        """
+        """Fit the categorical columns, a few at a time to limit the memory for their values."""
         numbers = {column.field for column in self.schema.categorical if column.buckets is not None}
         crosses = {column.field: column.cross for column in self.schema.categorical}
         former = {
@@ -224,13 +202,7 @@ class Survey:
     def sharing_field(
         self, column: Sequence, fitted: list[tuple[CategoricalField, FieldStatistics]], empty: int
     ) -> tuple[CategoricalField, FieldStatistics]:
-        """Return the field and the statistics of a sequence, with ids and access curve of the field of its items.
-
-        Args:
-            column: The sequence.
-            fitted: Fitted fields, including the field of the items.
-            empty: Training rows without a value.
-        """
+        """Return the field and the statistics of a sequence, with ids and access curve of the field of its items."""
         owner, statistics = next(pair for pair in fitted if pair[0].name == column.items)
         field = CategoricalField(
             name=column.column,
@@ -396,18 +368,15 @@ def survey_batch(batch: RawBatch, parts: NDArray[np.int8]) -> ChunkSurvey:
         logarithms.sum(axis=1, dtype=np.float64),
         np.square(logarithms, dtype=np.float64).sum(axis=1),
     )
+    bags, splits = batch.columns.bags, len(SPLITS)
+    values = [np.bincount(parts, weights=np.diff(bag.offsets), minlength=splits) for bag in bags]
     return ChunkSurvey(
         rows=np.bincount(parts, minlength=len(SPLITS)),
         positives=np.bincount(parts, weights=batch.main_labels, minlength=len(SPLITS)).astype(np.int64),
         moments=moments,
         empty_bags=np.array([(np.diff(bag.offsets) == 0).sum() for bag in train.bags], np.int64),
-        bag_values=_values_by_split(batch.columns.bags, parts),
+        bag_values=np.array(values, np.int64).reshape(len(bags), splits).T,
         labels=count_labels(batch, parts),
         unmatched=batch.unmatched,
         left_out=batch.left_out,
     )
-
-
-def _values_by_split(bags: list[Bag], parts: NDArray[np.int8]) -> NDArray[np.int64]:
-    counts = [np.bincount(parts, weights=np.diff(bag.offsets), minlength=len(SPLITS)) for bag in bags]
-    return np.array(counts, np.int64).reshape(len(bags), len(SPLITS)).T

@@ -7,7 +7,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.ingestion.encoding.buckets import BucketIds
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.learned_map import LearnedMap
-from shunter.ingestion.encoding.vocabulary import IdMap, VocabularyIds
+from shunter.ingestion.encoding.vocabulary import VocabularyIds
 from shunter.ingestion.second_pass import ENCODER_FOLDER
 
 EDGE_BYTES = 4
@@ -38,7 +38,20 @@ def table_ids(dataset: Dataset) -> list[TableIds]:
     folder = dataset.directory / ENCODER_FOLDER
     if not (folder / "encoder.json").exists():
         return []
-    return [_table(field.name, field.ids) for field in Encoder.load(folder).categorical if field.table is None]
+    found = []
+    for field in Encoder.load(folder).categorical:
+        name, ids = field.name, field.ids
+        if field.table is not None:
+            continue
+        if isinstance(ids, LearnedMap):
+            found.append(TableIds(name, "learned", ids.rows, ids.bytes, ids.contents))
+        elif isinstance(ids, VocabularyIds):
+            found.append(TableIds(name, "exact", ids.rows, ids.keys.nbytes))
+        elif isinstance(ids, BucketIds):
+            found.append(TableIds(name, "buckets", ids.rows, EDGE_BYTES * len(ids.edges)))
+        else:
+            found.append(TableIds(name, "hashed", ids.rows, 0))
+    return found
 
 
 def learned_words(dataset: Dataset) -> list[tuple[str, str]]:
@@ -53,13 +66,3 @@ def learned_words(dataset: Dataset) -> list[tuple[str, str]]:
         for table in table_ids(dataset)
         if table.kind == "learned"
     ]
-
-
-def _table(name: str, ids: IdMap) -> TableIds:
-    if isinstance(ids, LearnedMap):
-        return TableIds(name, "learned", ids.rows, ids.bytes, ids.contents)
-    if isinstance(ids, VocabularyIds):
-        return TableIds(name, "exact", ids.rows, ids.keys.nbytes)
-    if isinstance(ids, BucketIds):
-        return TableIds(name, "buckets", ids.rows, EDGE_BYTES * len(ids.edges))
-    return TableIds(name, "hashed", ids.rows, 0)

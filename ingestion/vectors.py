@@ -122,7 +122,7 @@ def _read(path: Path, name: str) -> tuple[pl.Series, NDArray[np.float32]]:
             if name not in frame.columns:
                 raise DataError(
                     f"The file {path} of pretrained vectors has no column {name} with the values that the "
-                    f"vectors belong to. Columns: {_few(frame)}."
+                    f"vectors belong to. Columns: {', '.join(frame.columns[:8])}."
                 )
             values, vectors = frame[name], _numbers(frame.drop(name), path)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile, pl.exceptions.PolarsError) as error:
@@ -164,7 +164,3 @@ def _numbers(frame: pl.DataFrame, path: Path) -> NDArray[np.float32]:
     if not frame.width:
         return np.empty((0, 0), np.float32)
     return frame.select(pl.all().cast(pl.Float32)).fill_null(float("nan")).to_numpy()
-
-
-def _few(frame: pl.DataFrame) -> str:
-    return ", ".join(frame.columns[:8])

@@ -15,11 +15,7 @@ from shunter.ingestion.sources.guard import restrict_where
 
 
 class Worker:
-    """Worker that prepares a shared object once and then processes one item after the other.
-
-    Args:
-        is_restricted: Whether the worker reads only paths that requests of other users may read.
-    """
+    """Worker that prepares a shared object once and then processes one item after the other."""
 
     def __init__(self, *, is_restricted: bool) -> None:
         self._prepared: Any = None
@@ -27,22 +23,18 @@ class Worker:
             restrict_where(lambda: True)
 
     def do(self, prepare: Callable[[], Any] | None, work: Callable[[Any, Any], Any], item: Any) -> tuple[bool, Any]:
-        """Process one item of work and return its result.
-
-        Args:
-            prepare: Makes the first argument of `work`; None to reuse the object of an earlier call.
-            work: Function of the prepared object and the item.
-            item: Second argument of `work`.
-
-        Returns:
-            Whether `work` failed, and the error or the result.
-        """
+        """Process one item of work; return whether it failed, and the error or the result."""
         try:
             if prepare is not None:
                 self._prepared = prepare()
             return False, work(self._prepared, item)
         except Exception as error:  # the caller in the parent process handles the error
-            return True, _portable(error)
+            try:
+                pickle.loads(pickle.dumps(error))
+            except Exception:  # an error class of another library whose arguments cannot be pickled
+                reason = f"{type(error).__name__}: {first_line(error)}"
+                return True, DataError(f"The log cannot be read ({reason}): check its files.")
+            return True, error
 
 
 def serve(connection: Connection, worker: Worker) -> None:
@@ -56,15 +48,6 @@ def serve(connection: Connection, worker: Worker) -> None:
             connection.send(worker.do(prepare, work, item))
         except OSError:
             return
-
-
-def _portable(error: Exception) -> Exception:
-    """Return the error if it survives pickling, else a `DataError` with its type and first line."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:  # an error class of another library whose arguments cannot be pickled
-        return DataError(f"The log cannot be read ({type(error).__name__}: {first_line(error)}): check its files.")
-    return error
 
 
 if __name__ == "__main__":

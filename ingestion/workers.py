@@ -81,11 +81,7 @@ BY_THREADS = Work()
 
 
 class Processes:
-    """Worker processes of this machine; a context manager that ends the processes.
-
-    Args:
-        count: Number of processes.
-    """
+    """Worker processes of this machine; a context manager that ends the processes."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -137,7 +133,14 @@ class _Process:
             self._prepared = prepare
             failed, value = self._connection.recv()
         except (EOFError, OSError) as error:
-            raise self._death() from error
+            self._process.wait(5)
+            if self._process.ran_out_of_memory:
+                raise DataError(
+                    "A process that reads the log was ended since the memory ran out: give more memory, or fewer cores "
+                    "(`taskset`)."
+                ) from error
+            ending, words = self._process.ending(), self._process.last_text()
+            raise DataError(f"A process that reads the log {ending} ({words}): ingest it again.") from error
         if failed:
             raise value
         return value
@@ -146,16 +149,6 @@ class _Process:
         """Kill the process at once."""
         self._connection.close()
         self._process.kill()
-
-    def _death(self) -> DataError:
-        self._process.wait(5)
-        if self._process.ran_out_of_memory:
-            return DataError(
-                "A process that reads the log was ended since the memory ran out: give more memory, or fewer cores "
-                "(`taskset`)."
-            )
-        ending, words = self._process.ending(), self._process.last_text()
-        return DataError(f"A process that reads the log {ending} ({words}): ingest it again.")
 
 
 # Each process has one core; a thread pool in each process would compete for all cores.
@@ -169,12 +162,6 @@ def crew_of(
 ) -> AbstractContextManager[Crew | None]:
     """Return the crew that ingests a log: the nodes of a cluster, or processes or threads of this machine.
 
-    Args:
-        request: Request that names the cluster whose nodes read a long log; None for this machine.
-        source: The log.
-        cache: Folder of the data sets.
-        processes: Number of processes of this machine, see `crew_for`; None to allow the cluster.
-
     Raises:
         HardwareError: No cluster answers.
         MissingExtensionError: No installed crew uses a cluster.
@@ -187,10 +174,6 @@ def crew_of(
 
 def copy_by(request: ClusterRequest | None, paths: Sequence[Path]) -> None:
     """Make the absent local copies of objects: many by the nodes of a cluster, few by this process.
-
-    Args:
-        request: Request that names the cluster; None for this machine.
-        paths: Paths of the local copies.
 
     Raises:
         DataError: An object cannot be read, or changes while it is read.

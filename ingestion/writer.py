@@ -22,11 +22,7 @@ from shunter.models.spec import Features
 class NpyWriter:
     """Writer of an .npy file that grows by rows and gets its header with the final shape on `close`.
 
-    Args:
-        path: Path of the file.
-        dtype: Type of the values.
-        row_shape: Shape of a row.
-        first_row: First row to write in a file that `reserve` has enlarged; None for a new file.
+    With `first_row` the writer fills rows of a file that `reserve` has enlarged.
     """
 
     def __init__(
@@ -114,13 +110,7 @@ class _BagFiles(NamedTuple):
 
     @classmethod
     def open(cls, path: Path, *, is_weighted: bool, first: tuple[int, int] | None) -> Self:
-        """Open the files of a field.
-
-        Args:
-            path: Path prefix of the files.
-            is_weighted: Whether the values of the field have weights.
-            first: First index to write among the values and among the offsets; None for new files.
-        """
+        """Open the files of a field."""
         value, offset = (None, None) if first is None else first
         return cls(
             values=NpyWriter(path.with_name(f"{path.name}.values.npy"), np.int32, (), value),
@@ -132,17 +122,7 @@ class _BagFiles(NamedTuple):
 
 
 class SplitWriter:
-    """Writer of the arrays of one split, in the layout of `shunter.engine.data.dataset`.
-
-    Args:
-        directory: Folder of the data set.
-        split: Name of the split.
-        features: Features of a row.
-        is_weighted: Whether rows have weights.
-        is_timed: Whether the times of the rows are stored.
-        has_users: Whether rows have users; only the test split stores the user keys.
-        place: First position to write in existing arrays; None for new arrays.
-    """
+    """Writer of the arrays of one split, in the layout of `shunter.engine.data.dataset`, from a place on if given."""
 
     def __init__(
         self,
@@ -160,13 +140,16 @@ class SplitWriter:
         bags = [index for index, feature in enumerate(features.categorical) if feature.multi_valued]
         tasks = (len(features.tasks),) if features.tasks else ()
         row = None if place is None else place.rows
-        self._label = NpyWriter(prefix.with_suffix(".label.npy"), np.float32, tasks, row)
-        self._weight = NpyWriter(prefix.with_suffix(".weight.npy"), np.float32, (), row) if is_weighted else None
-        self._time = NpyWriter(prefix.with_suffix(".time.npy"), np.float64, (), row) if is_timed else None
-        keeps_users = has_users and split == SPLITS[2]
-        self._user = NpyWriter(prefix.with_suffix(".user_key.npy"), np.uint64, (), row) if keeps_users else None
-        self._dense = _optional(prefix.with_suffix(".dense.npy"), np.float32, len(features.dense), row)
-        self._categorical = _optional(prefix.with_suffix(".categorical.npy"), np.int32, single, row)
+        kinds: dict[str, tuple[DTypeLike, tuple[int, ...]]] = {"label": (np.float32, tasks)}
+        kinds |= {"weight": (np.float32, ())} if is_weighted else {}
+        kinds |= {"time": (np.float64, ())} if is_timed else {}
+        kinds |= {"user_key": (np.uint64, ())} if has_users and split == SPLITS[2] else {}
+        kinds |= {"dense": (np.float32, (len(features.dense),))} if features.dense else {}
+        kinds |= {"categorical": (np.int32, (single,))} if single else {}
+        self._files = {
+            name: NpyWriter(prefix.with_suffix(f".{name}.npy"), dtype, shape, row)
+            for name, (dtype, shape) in kinds.items()
+        }
         self._bag_ends = [0] * len(bags) if place is None else list(place.bag_values)
         self._bags = [
             _BagFiles.open(
@@ -182,9 +165,8 @@ class SplitWriter:
 
     def reserve(self, size: Place) -> None:
         """Enlarge the arrays to `size`; other writers fill the arrays."""
-        for file in self._files_of_rows:
-            if file is not None:
-                file.reserve(size.rows)
+        for file in self._files.values():
+            file.reserve(size.rows)
         for bag, count in zip(self._bags, size.bag_values, strict=True):
             bag.values.reserve(count)
             bag.offsets.reserve(size.rows + 1)
@@ -194,20 +176,12 @@ class SplitWriter:
     def append(self, written: WrittenRows) -> None:
         """Append encoded rows with their labels, weights, times and user keys."""
         rows = written.rows
-        self._label.append(written.labels)
-        if self._weight is not None:
-            assert written.weights is not None
-            self._weight.append(written.weights)
-        if self._time is not None:
-            assert written.times is not None
-            self._time.append(written.times)
-        if self._user is not None:
-            assert written.users is not None
-            self._user.append(written.users)
-        if self._dense is not None:
-            self._dense.append(rows.dense)
-        if self._categorical is not None:
-            self._categorical.append(rows.categorical)
+        arrays = {"label": written.labels, "weight": written.weights, "time": written.times, "user_key": written.users}
+        arrays |= {"dense": rows.dense, "categorical": rows.categorical}
+        for name, file in self._files.items():
+            array = arrays[name]
+            assert array is not None
+            file.append(array)
         for index, (files, bag) in enumerate(zip(self._bags, rows.bags, strict=True)):
             files.values.append(bag.values)
             files.offsets.append(self._bag_ends[index] + bag.offsets[1:])
@@ -219,13 +193,9 @@ class SplitWriter:
     def close(self) -> None:
         """Complete and close the array files of the split."""
         bags = (file for bag in self._bags for file in bag)
-        for file in (*self._files_of_rows, *bags):
+        for file in (*self._files.values(), *bags):
             if file is not None:
                 file.close()
-
-    @property
-    def _files_of_rows(self) -> tuple[NpyWriter | None, ...]:
-        return self._label, self._weight, self._time, self._user, self._dense, self._categorical
 
 
 class DatasetWriter:
@@ -343,7 +313,3 @@ class Quarantine(Tally):
     def _append(self, rows: list[tuple[str, int | str, str]]) -> None:
         with self.path.open("a", newline="", encoding="utf-8") as stream:
             csv.writer(stream).writerows(rows)
-
-
-def _optional(path: Path, dtype: DTypeLike, width: int, first_row: int | None) -> NpyWriter | None:
-    return NpyWriter(path, dtype, (width,), first_row) if width else None

@@ -16,7 +16,7 @@ from shunter.serving.table import Table
 from shunter.tracking.patience import is_passing
 from shunter.tracking.registry.best_items import BestItems, Seen
 from shunter.tracking.registry.named import INCREMENTS, NAMED, digest_of_model, open_model
-from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.serving import RankingScorer
 from shunter.tracking.registry.versions import CHAMPION, version_by_alias
 
 BLOCK_ROWS = 65_536

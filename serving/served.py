@@ -18,7 +18,7 @@ from shunter.serving.errors import RefusedError
 from shunter.serving.few_values import ValueEncoder
 from shunter.serving.table import Table
 from shunter.tracking.registry.best_items import BestItems, Seen
-from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.serving import RankingScorer
 
 if TYPE_CHECKING:
     from shunter.extensions.tiers.stored.tables import StoredEmbeddings

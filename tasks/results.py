@@ -7,7 +7,7 @@ from shunter.errors import TrackingError
 from shunter.markdown import narrow_tables, plain
 from shunter.tasks.run_log import log_sentence
 from shunter.tracking.links import VIEW, pages_address, run_link
-from shunter.tracking.registry.card import artifact_link
+from shunter.tracking.reports import artifact_link
 
 RUN = "Run in MLflow"
 REPORT = {"Report": "report.html"}

@@ -28,7 +28,6 @@ from shunter.tracking.retention import (
     unused_baselines,
     unused_datasets,
     unused_rows,
-    unused_traces,
 )
 
 _OLD = "state_type IN ('COMPLETED', 'FAILED', 'CANCELLED', 'CRASHED') AND parent_task_run_id IS NULL AND end_time < ?"
@@ -47,8 +46,7 @@ def find_unused(min_age_seconds: float) -> list[Leftover]:
     gone = {run.name for run in runs}
     needed = [_data_of(run) for run in unfinished_runs() if str(run) not in gone]
     found = [*runs, *unused_datasets(min_age_seconds, needed), *unused_rows(min_age_seconds)]
-    found += [*unused_traces(min_age_seconds), *unused_baselines(min_age_seconds)]
-    found += _flow_runs(min_age_seconds)
+    found += [*unused_baselines(min_age_seconds), *_flow_runs(min_age_seconds)]
     return sorted(found, key=lambda leftover: -leftover.size_bytes)
 
 

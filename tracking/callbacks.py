@@ -33,12 +33,7 @@ class CalledTraining:
 
 
 def called(hooks: Hooks, training: CalledTraining) -> Hooks:
-    """Return hooks that call the given hooks and then the installed callbacks, if any.
-
-    Args:
-        hooks: Hooks of the training run.
-        training: Training run.
-    """
+    """Return hooks that call the given hooks and then the installed callbacks, if any."""
     return replace(
         hooks,
         on_step=_after(hooks.on_step, "on_step", training),
@@ -48,10 +43,6 @@ def called(hooks: Hooks, training: CalledTraining) -> Hooks:
 
 def call(method: str, *arguments: Any) -> None:
     """Call a method of every installed callback that defines the method.
-
-    Args:
-        method: `on_trial` or `on_registered`.
-        arguments: Arguments of the method.
 
     Raises:
         CallbackError: A callback raised an error that is not a ShunterError.
@@ -63,11 +54,6 @@ def call(method: str, *arguments: Any) -> None:
 
 def call_on_trial(training: CalledTraining, parameters: Mapping[str, Any], outcome: Any) -> None:
     """Call `on_trial` of every installed callback.
-
-    Args:
-        training: Training run of the trial.
-        parameters: Point of the search space.
-        outcome: Outcome of the trial (`shunter.search.protocol.Outcome`).
 
     Raises:
         ShunterError: See `call`.

@@ -30,10 +30,6 @@ PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT
 class TrackingClient:
     """Client for writes to runs that survive an outage of the store: an outbox queues the writes in order.
 
-    Args:
-        uri: Address of the store.
-        experiment_id: Function that takes MLflow's client and the kind of a run, and returns the id of its experiment.
-
     Attributes:
         mlflow: MLflow's own client, for reading; takes the run ids that `real_id` returns.
     """
@@ -53,31 +49,21 @@ class TrackingClient:
         return self._outbox.real_id(run_id)
 
     def create_run(self, name: str, tags: Mapping[str, str]) -> str:
-        """Create a run and return its id; while the store is unreachable, return a local id that starts with `LOCAL`.
-
-        Args:
-            name: Name of the run.
-            tags: Tags of the run.
-        """
-        run_id = self._created(name, tags)
-        OPEN_LOGGERS.begin_child(run_id, name, tags)
-        return run_id
-
-    def _created(self, name: str, tags: Mapping[str, str]) -> str:
+        """Create a run and return its id; while the store is unreachable, return a local id beginning with `LOCAL`."""
         entry = entries.create_run(name, tags)
+        run_id = None
         if self._outbox.is_empty:
             try:
-                return str(self._direct(entry))
+                run_id = str(self._direct(entry))
             except StoreAwayError as error:
                 self._report(error)
-        entry["run_id"] = f"{LOCAL}{uuid.uuid4().hex}"
-        self._outbox.append(entry)
-        self._try_again()
-        return self.real_id(str(entry["run_id"]))
-
-    def reopen_run(self, run_id: str) -> None:
-        """Set the status of a run to RUNNING; the write is not queued and fails while the store is unreachable."""
-        self.mlflow.update_run(self.real_id(run_id), status="RUNNING")
+        if run_id is None:
+            entry["run_id"] = f"{LOCAL}{uuid.uuid4().hex}"
+            self._outbox.append(entry)
+            self._try_again()
+            run_id = self.real_id(str(entry["run_id"]))
+        OPEN_LOGGERS.begin_child(run_id, name, tags)
+        return run_id
 
     def log_params(self, run_id: str, params: Mapping[str, str]) -> None:
         """Write parameters of a run."""

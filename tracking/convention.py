@@ -17,7 +17,6 @@ from shunter.engine.metrics import Metrics
 from shunter.engine.stopping import StopReason
 from shunter.engine.stopping_text import stop_text, training_stop_text
 from shunter.hardware.types import EnergyReading, Placement, Prediction, Workload
-from shunter.models.embeddings.cache_counts import CacheCounts, RowTraffic
 from shunter.models.spec import ModelSpec
 from shunter.requests import JobRequest
 from shunter.tracking.listing import auc_gain_per_kilojoule
@@ -146,11 +145,7 @@ def data_params(dataset: Dataset) -> Values:
 
 
 def account_metrics(step_seconds: Mapping[str, float]) -> dict[str, float]:
-    """Return the seconds of each step of an attempt, and their sum, as metrics.
-
-    Args:
-        step_seconds: Seconds of each step, of the start of the process, and outside all steps.
-    """
+    """Return the seconds of each step of an attempt, of its start and outside all steps, and their sum, as metrics."""
     steps = {STEP_SECONDS.format(name): seconds for name, seconds in step_seconds.items()}
     return {**steps, WALL_SECONDS: sum(step_seconds.values())}
 
@@ -165,15 +160,11 @@ def read_account(metrics: Mapping[str, float]) -> dict[str, float]:
 
 def model_params(spec: ModelSpec, hyperparameters: Hyperparameters | None = None) -> Values:
     """Return the parameters `model.*`: architecture, and hyperparameters if given; widths as `128-64`."""
-    given = {**spec.to_dict(), **(hyperparameters.to_dict() if hyperparameters else {})}
-    values = {
-        name: "-".join(map(_joined, value)) if isinstance(value, tuple) else value for name, value in given.items()
-    }
+    values = {**spec.to_dict(), **(hyperparameters.to_dict() if hyperparameters else {})}
+    for name, value in values.items():
+        if isinstance(value, tuple):
+            values[name] = "-".join("+".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value)
     return _flat("model", values)
-
-
-def _joined(value: Any) -> str:
-    return "+".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def schedule_params(schedule: Schedule) -> Values:
@@ -196,7 +187,8 @@ def workload_params(workload: Workload) -> Values:
 
 def prediction_metrics(prediction: Prediction) -> Values:
     """Return the predicted figures of one epoch as metrics `prediction.*`, separate from measured figures."""
-    return _numbers(_flat("prediction", prediction.model_dump()))
+    values = _flat("prediction", prediction.model_dump())
+    return {name: value for name, value in values.items() if is_number(value)}
 
 
 def prediction_tags(prediction: Prediction) -> dict[str, str]:
@@ -227,26 +219,19 @@ def quality_metrics(metrics: Metrics, split: Literal["validation", "test"] = "va
 def training_metrics(training: "TrainingFigures[Any, Any] | Trained[Any, Any, Any, Any]") -> Values:
     """Return metrics of time, throughput, stalls, memory and table traffic: `time.*`, `stall.*`, `tiers.*`, ..."""
     busy_seconds = training.wait_seconds + training.compute_seconds
+    more: Values = {}
+    if (tiers := training.tiers) is not None:  # rows between memory and the file of the embedding tables
+        derived = {name: getattr(tiers, name) for name in ("miss_rate", "bytes_read", "bytes_written")}
+        more |= _flat("tiers", {**asdict(tiers), **derived})
+    if (traffic := training.row_traffic) is not None:  # rows that the first process requested from other processes
+        more |= _flat("row_traffic", {**asdict(traffic), "rows_per_lookup": traffic.rows_per_lookup})
     return {
         **{metric: getattr(training, name) for name, metric in TRAINING_METRICS.items()},
         WAIT_SHARE: training.wait_seconds / busy_seconds if busy_seconds else 0.0,
         **({WARM_UP_SECONDS: training.warm_up_seconds} if training.warm_up_steps else {}),
         **(_flat("checkpoint", asdict(training.checkpoints)) if training.checkpoints is not None else {}),
-        **(_tier_metrics(training.tiers) if training.tiers is not None else {}),
-        **(_traffic_metrics(training.row_traffic) if training.row_traffic is not None else {}),
+        **more,
     }
-
-
-def _tier_metrics(tiers: CacheCounts) -> Values:
-    """Return metrics of the row traffic between memory and the file of the embedding tables, `tiers.*`."""
-    derived = ("miss_rate", "bytes_read", "bytes_written")
-    counted = {name: value for name, value in asdict(tiers).items() if value is not None}
-    return _flat("tiers", {**counted, **{name: getattr(tiers, name) for name in derived}})
-
-
-def _traffic_metrics(traffic: RowTraffic) -> Values:
-    """Return metrics of the rows that the first process requested from other processes, `row_traffic.*`."""
-    return _flat("row_traffic", {**asdict(traffic), "rows_per_lookup": traffic.rows_per_lookup})
 
 
 def training_stop_tags(reason: StopReason) -> dict[str, str]:
@@ -299,22 +284,13 @@ def energy_tags(reading: EnergyReading) -> dict[str, str]:
 
 
 def headline_metrics(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures by which runs are compared, under names such as `energy/kilojoules` that MLflow groups.
-
-    Args:
-        figures: Figures of a parent run; a name with a slash stays unchanged.
-    """
+    """Return the figures by which runs are compared, under names such as `energy/kilojoules` that MLflow groups."""
     named = {name: HEADLINES.get(name, (name, 1.0)) for name in figures}
     return {new: figures[name] * factor for name, (new, factor) in named.items() if "/" in new}
 
 
 def gain_metrics(auc: float, energy: EnergyReading) -> dict[str, float]:
-    """Return the gain in AUC per kilojoule of a whole command; empty if AUC or energy is unknown.
-
-    Args:
-        auc: AUC on the test part; NaN if unknown.
-        energy: Energy of the command.
-    """
+    """Return the gain in AUC per kilojoule of a whole command; empty if AUC or energy is unknown."""
     gain = auc_gain_per_kilojoule(auc, energy.joules)
     return {} if gain is None or math.isnan(gain) else {"quality/auc_gain_per_kilojoule": gain}
 
@@ -324,27 +300,18 @@ def figures_of(params: Mapping[str, str], metrics: Mapping[str, float], tags: Ma
 
     A parent run has the metrics of `HEADLINES` and further figures in tags. A parent run of an earlier version has a
     metric for each figure and for each numeric parameter.
-
-    Args:
-        params: Parameters of the run.
-        metrics: Metrics of the run.
-        tags: Tags of the run.
     """
-    found = {name: number for name, text in params.items() if (number := _number_of(text)) is not None}
+    found: dict[str, float] = {}
+    for name, text in params.items():
+        with suppress(ValueError):
+            if math.isfinite(number := float(text)):
+                found[name] = number
     found |= {name: metrics[new] / factor for name, (new, factor) in HEADLINES.items() if new in metrics}
     for name, text in tags.items():
         if name.startswith(LEARNED):
             with suppress(ValueError):  # the tag was truncated, or changed by hand
                 found |= json.loads(text)
     return {**found, **metrics}
-
-
-def _number_of(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if math.isfinite(number) else None
 
 
 def part_metrics(parts: Mapping[str, EnergyReading]) -> dict[str, float]:
@@ -359,10 +326,6 @@ def part_tags(parts: Mapping[str, EnergyReading]) -> dict[str, str]:
 
 def _flat(prefix: str, values: Mapping[str, Any]) -> Values:
     return {f"{prefix}.{name}": value for name, value in values.items() if value is not None}
-
-
-def _numbers(values: Values) -> Values:
-    return {name: value for name, value in values.items() if is_number(value)}
 
 
 def is_number(value: object) -> bool:

@@ -5,6 +5,7 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -68,16 +69,7 @@ def set_terminated(run_id: str, status: str) -> Entry:
 
 
 def hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[str], str], directory: Path) -> str | None:
-    """Execute an entry with MLflow's client.
-
-    Args:
-        client: MLflow's client.
-        entry: Entry with the store's own run ids.
-        experiment_id: Function that takes the kind of a new run and returns the id of its experiment.
-        directory: Folder of the outbox with the files of queued entries.
-
-    Returns:
-        The store's id of a created run; None for other writes.
+    """Execute an entry with MLflow's client; return the store's id of a created run.
 
     Raises:
         StoreAwayError: The store does not answer. Other errors of the write are raised unchanged.
@@ -88,7 +80,7 @@ def hand_over(client: "MlflowClient", entry: Entry, experiment_id: Callable[[str
 def _hand_over(
     client: "MlflowClient", entry: Entry, experiment_id: Callable[[str], str], directory: Path
 ) -> str | None:
-    from mlflow.entities import Metric, Param, RunTag
+    from mlflow.entities import Dataset, DatasetInput, InputTag, Metric, Param, RunTag
 
     run_id = entry.get("run_id", "")
     match entry["call"]:
@@ -102,11 +94,15 @@ def _hand_over(
         case "log_text":
             client.log_text(run_id, entry["text"], entry["path"])
         case "log_artifact":
-            client.log_artifact(
-                run_id, str(directory / entry["file"]), entry["folder"]
-            )  # an absolute path stays absolute
+            file = directory / entry["file"]  # an absolute path stays absolute
+            client.log_artifact(run_id, str(file), entry["folder"])
         case "log_inputs":
-            client.log_inputs(run_id, list(map(_dataset_input, entry["inputs"])))
+            inputs = []
+            for values in entry["inputs"]:
+                dataset = Dataset(**{name: value for name, value in values.items() if name != "tags"})
+                tags = [InputTag(key, text) for key, text in values["tags"].items()]
+                inputs.append(DatasetInput(dataset, tags))
+            client.log_inputs(run_id, inputs)
         case "set_terminated":
             client.set_terminated(run_id, entry["status"], entry["end_time"])
     return None
@@ -145,13 +141,6 @@ def _create_once(client: "MlflowClient", entry: Entry, experiment_id: str) -> st
     return str(first.info.run_id)
 
 
-def _dataset_input(values: Mapping[str, Any]) -> "DatasetInput":
-    from mlflow.entities import Dataset, DatasetInput, InputTag
-
-    dataset = Dataset(**{name: value for name, value in values.items() if name != "tags"})
-    return DatasetInput(dataset, [InputTag(key, text) for key, text in values["tags"].items()])
-
-
 def call_store(client: "MlflowClient", call: Callable[[], Any]) -> Any:
     """Call a function that writes to or reads from the store, and return its result.
 
@@ -166,7 +155,10 @@ def call_store(client: "MlflowClient", call: Callable[[], Any]) -> Any:
     except (MlflowException, TrackingError) as error:
         cause = error if isinstance(error, MlflowException) else error.__cause__
         if isinstance(cause, MlflowException) and cause.error_code in AWAY:
-            kind = WriteFailedError if _answers(client) else StoreAwayError
+            kind = StoreAwayError
+            with suppress(MlflowException):
+                client.search_experiments(max_results=1)
+                kind = WriteFailedError  # the store answers a simple query
             raise kind(first_line(cause)[:200]) from error
         raise
     except OSError as error:
@@ -175,17 +167,6 @@ def call_store(client: "MlflowClient", call: Callable[[], Any]) -> Any:
         raise
     except json.JSONDecodeError as error:
         raise WriteFailedError("the answer of the store is not JSON") from error
-
-
-def _answers(client: "MlflowClient") -> bool:
-    """Return True if the store answers a simple query."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        client.search_experiments(max_results=1)
-    except MlflowException:
-        return False
-    return True
 
 
 def _now() -> int:

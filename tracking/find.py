@@ -4,13 +4,9 @@ import difflib
 import re
 import sqlite3
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from shunter.errors import RequestError
-from shunter.tracking.store import OF_EXPERIMENTS, experiment_ids, has_store, open_store, read_store
-
-if TYPE_CHECKING:
-    from mlflow.entities import Run as MlflowRun
+from shunter.tracking.store import OF_EXPERIMENTS, experiment_ids, has_store, newest_runs, open_store, read_store
 
 LATEST = "latest"
 SHORTEST_PREFIX = 4
@@ -71,48 +67,28 @@ class _Run:
 
 
 def _search(run_id: str | None = None) -> list[_Run]:
-    """Return Shunter's runs (about `MOST_RUNS` at most), newest first; empty if no store exists yet.
-
-    Args:
-        run_id: Id of the only run to return; None for all.
-    """
+    """Return Shunter's newest runs (about `MOST_RUNS`), or the run with this id; empty if no store exists yet."""
     if not has_store():
         return []
-    return read_store(lambda tables: _search_tables(tables, run_id), lambda: _search_mlflow(run_id))
 
-
-def _search_tables(tables: sqlite3.Connection, run_id: str | None) -> list[_Run]:
-    rows = tables.execute(
-        "SELECT run_uuid, name, status,"
-        " (SELECT value FROM tags WHERE tags.run_uuid = runs.run_uuid AND key = 'run.kind') AS kind"
-        f" FROM runs WHERE lifecycle_stage = 'active' AND {OF_EXPERIMENTS} AND run_uuid = coalesce(?, run_uuid)"
-        " ORDER BY start_time DESC, run_uuid LIMIT ?",
-        (run_id, MOST_RUNS),
-    )
-    return [_Run(row["run_uuid"], row["name"] or "", row["status"], row["kind"] or "") for row in rows]
-
-
-def _search_mlflow(run_id: str | None) -> list[_Run]:
-    client = open_store().mlflow
-    found: list[MlflowRun] = []
-    experiments = experiment_ids(client)
-    token = None
-    while experiments and len(found) < MOST_RUNS:
-        page = client.search_runs(
-            experiments,
-            filter_string="" if run_id is None else f"attributes.run_id = '{run_id}'",
-            max_results=1_000,
-            order_by=["attributes.start_time DESC"],
-            page_token=token,
+    def of_tables(tables: sqlite3.Connection) -> list[_Run]:
+        rows = tables.execute(
+            "SELECT run_uuid, name, status,"
+            " (SELECT value FROM tags WHERE tags.run_uuid = runs.run_uuid AND key = 'run.kind') AS kind"
+            f" FROM runs WHERE lifecycle_stage = 'active' AND {OF_EXPERIMENTS} AND run_uuid = coalesce(?, run_uuid)"
+            " ORDER BY start_time DESC, run_uuid LIMIT ?",
+            (run_id, MOST_RUNS),
         )
-        found += page
-        token = page.token
-        if not token:
-            break
-    return [
-        _Run(one.info.run_id, one.info.run_name or "", one.info.status, one.data.tags.get("run.kind", ""))
-        for one in found
-    ]
+        return [_Run(row["run_uuid"], row["name"] or "", row["status"], row["kind"] or "") for row in rows]
+
+    def of_mlflow() -> list[_Run]:
+        client = open_store().mlflow
+        condition = "" if run_id is None else f"attributes.run_id = '{run_id}'"
+        found = newest_runs(client, experiment_ids(client), condition, MOST_RUNS)
+        infos = [(run.info, run.data.tags) for run in found]
+        return [_Run(info.run_id, info.run_name or "", info.status, tags.get("run.kind", "")) for info, tags in infos]
+
+    return read_store(of_tables, of_mlflow)
 
 
 def _nearest(text: str, runs: list[_Run]) -> str:

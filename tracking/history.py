@@ -8,16 +8,24 @@ from typing import TYPE_CHECKING, Any
 
 from shunter.tracking.convention import RunKind, figures_of
 from shunter.tracking.outbox import Outbox
-from shunter.tracking.store import OF_EXPERIMENTS, experiment_ids, has_store, open_store, read_store, tracking_uri
+from shunter.tracking.store import (
+    OF_EXPERIMENTS,
+    experiment_ids,
+    has_store,
+    newest_runs,
+    open_store,
+    read_store,
+    tracking_uri,
+)
 
 if TYPE_CHECKING:
-    from mlflow import MlflowClient
     from mlflow.entities import Run as MlflowRun
 
 # Conditions on the table `runs` of a SQLite store.
 HAS_KIND = "run_uuid IN (SELECT run_uuid FROM tags WHERE key = 'run.kind' AND value = ?)"
 WITH_ID = "run_uuid = ?"
 OF_PARENT = "run_uuid IN (SELECT run_uuid FROM tags WHERE key = 'mlflow.parentRunId' AND value = ?)"
+MOST_CHILDREN = 1_000
 MOST_IDS = 500  # largest number of run ids in one query
 
 
@@ -51,10 +59,6 @@ class TrackedRun:
 def read_runs(kinds: Sequence[RunKind] = ("train", "member"), *, limit: int = 1_000) -> list[TrackedRun]:
     """Return past runs kind by kind, newest first; empty if no store exists yet.
 
-    Args:
-        kinds: Kinds of run.
-        limit: Largest number of runs of each kind.
-
     Raises:
         TrackingError: the store cannot be read.
     """
@@ -62,24 +66,20 @@ def read_runs(kinds: Sequence[RunKind] = ("train", "member"), *, limit: int = 1_
         return []
 
     def of_tables(tables: sqlite3.Connection) -> list[TrackedRun]:
-        return [run for kind in kinds for run in _of_kind(tables, kind, limit)]
+        condition = f"{OF_EXPERIMENTS} AND {HAS_KIND}"
+        return [run for kind in kinds for run in select_runs(tables, condition, (kind,), limit=limit)]
 
     def of_mlflow() -> list[TrackedRun]:
         client = open_store().mlflow
         experiments = experiment_ids(client)
-        found = [run for kind in kinds for run in _newest(client, experiments, kind, limit)]
-        return list(map(tracked_run, found))
+        conditions = [f"tags.`run.kind` = '{kind}'" for kind in kinds]
+        return [tracked_run(run) for one in conditions for run in newest_runs(client, experiments, one, limit)]
 
     return read_store(of_tables, of_mlflow)
 
 
-def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> list[TrackedRun]:
-    """Return the child runs of one kind, newest first.
-
-    Args:
-        parent_run_id: Full id of the parent run.
-        kind: Kind of the child runs.
-        limit: Largest number of runs.
+def read_children(parent_run_id: str, kind: RunKind) -> list[TrackedRun]:
+    """Return the child runs of one kind, newest first, at most `MOST_CHILDREN`.
 
     Raises:
         TrackingError: the store cannot be read, or has no such run.
@@ -89,13 +89,13 @@ def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> l
     def of_tables(tables: sqlite3.Connection) -> list[TrackedRun]:
         if not select_runs(tables, WITH_ID, (parent_run_id,)):
             return of_mlflow()  # raises the error
-        return select_runs(tables, f"{OF_PARENT} AND {HAS_KIND}", (parent_run_id, kind), limit=limit)
+        return select_runs(tables, f"{OF_PARENT} AND {HAS_KIND}", (parent_run_id, kind), limit=MOST_CHILDREN)
 
     def of_mlflow() -> list[TrackedRun]:
         client = open_store().mlflow
         experiment_id = client.get_run(parent_run_id).info.experiment_id
-        below = f"tags.mlflow.parentRunId = '{parent_run_id}'"
-        return list(map(tracked_run, _newest(client, [experiment_id], kind, limit, also=below)))
+        condition = f"tags.`run.kind` = '{kind}' and tags.mlflow.parentRunId = '{parent_run_id}'"
+        return list(map(tracked_run, newest_runs(client, [experiment_id], condition, MOST_CHILDREN)))
 
     return read_store(of_tables, of_mlflow)
 
@@ -103,15 +103,7 @@ def read_children(parent_run_id: str, kind: RunKind, *, limit: int = 1_000) -> l
 def select_runs(
     tables: sqlite3.Connection, where: str, values: Sequence[str], *, limit: int = -1, oldest_first: bool = False
 ) -> list[TrackedRun]:
-    """Return the runs that meet a condition, without deleted runs, from the tables of a SQLite store.
-
-    Args:
-        tables: Open store.
-        where: Condition on the columns of the table `runs`.
-        values: Values of the condition.
-        limit: Largest number of runs; -1 for all.
-        oldest_first: Whether the oldest run is first; otherwise the newest run is first.
-    """
+    """Return the runs that meet a condition, without deleted runs, from the tables of a SQLite store."""
     order = "ASC" if oldest_first else "DESC"
     rows = tables.execute(
         f"SELECT run_uuid, status, start_time, end_time FROM runs WHERE lifecycle_stage = 'active' AND {where}"
@@ -135,10 +127,6 @@ def select_runs(
         )
         for run_id, row in zip(ids, rows, strict=True)
     ]
-
-
-def _of_kind(tables: sqlite3.Connection, kind: RunKind, limit: int) -> list[TrackedRun]:
-    return select_runs(tables, f"{OF_EXPERIMENTS} AND {HAS_KIND}", (kind,), limit=limit)
 
 
 def metric_value(row: sqlite3.Row) -> float:
@@ -173,25 +161,3 @@ def tracked_run(run: "MlflowRun") -> TrackedRun:
         metrics=figures_of(run.data.params, run.data.metrics, run.data.tags),
         tags=run.data.tags,
     )
-
-
-def _newest(
-    client: "MlflowClient", experiments: list[str], kind: RunKind, limit: int, also: str | None = None
-) -> list["MlflowRun"]:
-    """Return up to `limit` runs of one kind, newest first, that meet the condition `also`, read page by page."""
-    condition = f"tags.`run.kind` = '{kind}'" + (f" and {also}" if also else "")
-    found: list[MlflowRun] = []
-    token = None
-    while experiments and len(found) < limit:  # without experiments MLflow would search its default one
-        page = client.search_runs(
-            experiments,
-            condition,
-            max_results=min(limit - len(found), 1_000),
-            order_by=["attributes.start_time DESC"],
-            page_token=token,
-        )
-        found += page
-        token = page.token
-        if not token:
-            break
-    return found

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from urllib.parse import urlparse
 
@@ -47,13 +46,10 @@ class Leftover:
 def find_leftovers(min_age_seconds: float = DAY_SECONDS) -> list[Leftover]:
     """Return all leftovers that are old enough, largest first.
 
-    Args:
-        min_age_seconds: Smallest age in seconds; a process may still use younger data.
-
     Raises:
         TrackingError: The store cannot be read.
     """
-    found = [*_model_copies(), *_quarantined(), *_half_built(), *_half_written(), *_pending_models()]
+    found = [*_model_copies(), *_of_home(), *_half_built(), *_pending_models()]
     old = [leftover for leftover in found if leftover.age_seconds >= min_age_seconds]
     return sorted(old, key=lambda leftover: -leftover.size_bytes)
 
@@ -65,11 +61,15 @@ def _model_copies() -> Iterator[Leftover]:
             yield from on_disk("temporary copy of a model", folder)
 
 
-def _quarantined() -> Iterator[Leftover]:
-    """Yield damaged files in the quarantine."""
+def _of_home() -> Iterator[Leftover]:
+    """Yield damaged files in the quarantine, and temporary files of dead processes that were never renamed."""
     for folder, _, files in os.walk(Settings().home / FOLDER):
         for name in files:
             yield from on_disk("damaged file in the quarantine", Path(folder, name))
+    for file, status in _tree(Settings().home):
+        match = _HALF_WRITTEN.search(file.name)
+        if match and stat.S_ISREG(status.st_mode) and not _is_alive(int(match[1])):
+            yield from on_disk("file that was not finished", file)
 
 
 def _half_built() -> Iterator[Leftover]:
@@ -85,14 +85,6 @@ def _half_built() -> Iterator[Leftover]:
         yield from on_disk("half of a data set", folder, lock)
 
 
-def _half_written() -> Iterator[Leftover]:
-    """Yield temporary files of dead processes that were never renamed to their target."""
-    for file, status in _tree(Settings().home):
-        match = _HALF_WRITTEN.search(file.name)
-        if match and stat.S_ISREG(status.st_mode) and not _is_alive(int(match[1])):
-            yield from on_disk("file that was not finished", file)
-
-
 def _pending_models() -> Iterator[Leftover]:
     """Yield pending models in MLflow whose registration was never completed; no version refers to these models."""
     for model in list_pending_models():
@@ -101,27 +93,21 @@ def _pending_models() -> Iterator[Leftover]:
             name=model["model_id"],
             age_seconds=time.time() - model["written"],
             size_bytes=size_of(Path(urlparse(model["location"]).path)),
-            remove=partial(_delete_model, model["model_id"]),
+            remove=lambda model_id=model["model_id"]: open_store().mlflow.delete_logged_model(model_id),
         )
 
 
-def _delete_model(model_id: str) -> None:
-    open_store().mlflow.delete_logged_model(model_id)
-
-
 def on_disk(what: str, path: Path, lock: FileLock | None = None) -> Iterator[Leftover]:
-    """Yield a file or folder as a leftover, unless another process has removed it.
+    """Yield a file or folder as a leftover, unless another process has removed it."""
 
-    Args:
-        what: Description of the kind of leftover.
-        path: File or folder.
-        lock: Lock to hold during the removal.
-    """
+    def raise_unless_gone(_: object, path: str, error: tuple[type[BaseException], BaseException, object]) -> None:
+        if not isinstance(error[1], FileNotFoundError):  # another process has removed the path already
+            raise error[1]
 
     def remove() -> None:
         with lock or nullcontext():
             if is_folder:
-                shutil.rmtree(path, onerror=_unless_gone)
+                shutil.rmtree(path, onerror=raise_unless_gone)
             else:
                 path.unlink(missing_ok=True)
 
@@ -154,12 +140,6 @@ def _status(path: Path) -> os.stat_result | None:
         return path.lstat()
     except (FileNotFoundError, NotADirectoryError):
         return None
-
-
-def _unless_gone(function: object, path: str, error: tuple[type[BaseException], BaseException, object]) -> None:
-    """Raise the error of a removal unless another process has removed the path already."""
-    if not isinstance(error[1], FileNotFoundError):
-        raise error[1]
 
 
 def _is_alive(process: int) -> bool:

@@ -36,12 +36,7 @@ def run_link(run_id: str) -> str:
 
 
 def log_description(run_id: str, decision: str) -> None:
-    """Write the description that MLflow shows above a run: the decision, and a link to the report page.
-
-    Args:
-        run_id: Run with a report page.
-        decision: Reason for the chosen placement.
-    """
+    """Write the description that MLflow shows above a run: the decision, and a link to the report page."""
     text = plain(decision)
     with suppress(TrackingError):  # without a store no address is known yet
         text = f"{text}\n\n[Report]({_run_page(run_id)}/artifacts/report.html?{VIEW})"

@@ -10,6 +10,7 @@ from shunter.tracking.store import (
     OF_EXPERIMENTS,
     experiment_ids,
     has_store,
+    newest_runs,
     open_store,
     open_tables,
     read_store,
@@ -56,9 +57,6 @@ Row = dict[str, Any]
 def list_trainings(limit: int = 20) -> list[Row]:
     """Return past training runs, newest first; figures that a run did not record are None.
 
-    Args:
-        limit: Largest number of runs.
-
     Returns:
         One row per run with `run_id`, `started` (seconds since 1970), `status`, the names in `COLUMNS`, and
         `auc_per_kilojoule`, see `auc_gain_per_kilojoule`.
@@ -88,8 +86,12 @@ def list_versions() -> list[Row]:
     Raises:
         TrackingError: the store cannot be read.
     """
-    found = _listed(_versions_of, _versions_of_mlflow)
-    return [_completed(row) for row in found]
+    rows = _listed(_versions_of, _versions_of_mlflow)
+    for row in rows:
+        compression, families = row.pop("compression"), row.pop("families")
+        if families is not None:
+            row["model"] = families if compression in {None, "none"} else f"{families}, {compression}"
+    return rows
 
 
 def list_pending_models() -> list[Row]:
@@ -101,16 +103,20 @@ def list_pending_models() -> list[Row]:
     Raises:
         TrackingError: the store cannot be read.
     """
-    return _listed(_pending_of, _pending_of_mlflow)
+
+    def pending_of(tables: sqlite3.Connection) -> list[Row]:
+        models = tables.execute(
+            "SELECT model_id, artifact_location, last_updated_timestamp_ms FROM logged_models"
+            f" WHERE {OF_EXPERIMENTS} AND status = ? AND lifecycle_stage = 'active'",
+            (_PENDING,),
+        )
+        return [{"model_id": row[0], "location": row[1], "written": row[2] / 1000} for row in models]
+
+    return _listed(pending_of, _pending_of_mlflow)
 
 
 def find_version(name: str, version: int | None, alias: str) -> tuple[int, Path] | None:
     """Return number and folder of a registered version whose files are on this machine.
-
-    Args:
-        name: Name of the registered model.
-        version: Number of the version; None for the version with the alias.
-        alias: Alias of the version.
 
     Returns:
         Number and folder. None if the store is not a SQLite file, has no such version, or the files are not on this
@@ -129,13 +135,6 @@ def find_version(name: str, version: int | None, alias: str) -> tuple[int, Path]
         if row is not None and Path(row["location"]).is_dir():
             return int(row["version"]), Path(row["location"])
     return None
-
-
-def _completed(row: Row) -> Row:
-    compression, families = row.pop("compression"), row.pop("families")
-    if families is None:
-        return row
-    return {**row, "model": families if compression in {None, "none"} else f"{families}, {compression}"}
 
 
 def _listed(of_tables: Callable[[sqlite3.Connection], list[Row]], of_mlflow: Callable[[], list[Row]]) -> list[Row]:
@@ -181,15 +180,6 @@ def _versions_of(tables: sqlite3.Connection) -> list[Row]:
     ]
 
 
-def _pending_of(tables: sqlite3.Connection) -> list[Row]:
-    models = tables.execute(
-        "SELECT model_id, artifact_location, last_updated_timestamp_ms FROM logged_models"
-        f" WHERE {OF_EXPERIMENTS} AND status = ? AND lifecycle_stage = 'active'",
-        (_PENDING,),
-    )
-    return [{"model_id": row[0], "location": row[1], "written": row[2] / 1000} for row in models]
-
-
 def _pending_of_mlflow() -> list[Row]:
     client = open_store().mlflow
     experiments = experiment_ids(client)
@@ -217,12 +207,7 @@ def _entries(tables: sqlite3.Connection, run_id: str | None, columns: Mapping[st
 
 
 def _row_of(columns: Mapping[str, tuple[str, ...]], value_of: Callable[[tuple[str, str]], Any]) -> Row:
-    """Return a row of the list: for each column the value under the first name that has one, else None.
-
-    Args:
-        columns: Columns of the list.
-        value_of: Function that takes kind and name of an entry, and returns its value or None.
-    """
+    """Return a row of the list: for each column the value under the first name that has one, else None."""
     row: Row = {}
     for column, (kind, *names) in columns.items():
         found = ((name, value_of((kind, name))) for name in names)
@@ -234,15 +219,7 @@ def _row_of(columns: Mapping[str, tuple[str, ...]], value_of: Callable[[tuple[st
 
 def _trainings_of_mlflow(limit: int) -> list[Row]:
     client = open_store().mlflow
-    experiments = experiment_ids(client)
-    if not experiments:
-        return []
-    runs = client.search_runs(
-        experiments,
-        "tags.`run.kind` = 'train'",
-        max_results=limit,
-        order_by=["attributes.start_time DESC"],
-    )
+    runs = newest_runs(client, experiment_ids(client), "tags.`run.kind` = 'train'", limit)
     return [
         {
             "run_id": run.info.run_id,

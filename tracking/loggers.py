@@ -16,13 +16,7 @@ class RunLogger(Protocol):
     """Logger for one tree of runs; its methods are called from several threads."""
 
     def begin(self, run_id: str, name: str, kind: str) -> None:
-        """Begin a run in the logger.
-
-        Args:
-            run_id: MLflow's id of the run.
-            name: Name of the run: `member-0`.
-            kind: Kind of the run: `member`.
-        """
+        """Begin a run in the logger."""
         ...
 
     def log_params(self, run_id: str, params: Mapping[str, str]) -> None:
@@ -50,13 +44,7 @@ class OpenLoggers:
 
     @contextmanager
     def of_tree(self, run_id: str, name: str, loggers: Mapping[str, RunLogger]) -> Iterator[None]:
-        """Write a run and its children to loggers for the duration of the `with` block.
-
-        Args:
-            run_id: MLflow's id of the parent run.
-            name: Name of the parent run.
-            loggers: Loggers by name.
-        """
+        """Write a run and its children to loggers for the duration of the `with` block."""
         tree = dict(loggers)
         self._by_run[run_id] = tree
         self.call(run_id, "begin", name, "parent")
@@ -96,11 +84,5 @@ OPEN_LOGGERS = OpenLoggers()
 
 
 def opened(names: Sequence[str], root: Path, tree: str) -> dict[str, RunLogger]:
-    """Return loggers for a tree of runs.
-
-    Args:
-        names: Names of the loggers.
-        root: Folder in which each logger has a separate folder.
-        tree: Name of the tree in the loggers' files.
-    """
+    """Return loggers for a tree of runs; each has a folder of its name in `root`, and files of the name `tree`."""
     return {name: LOGGERS.load(name)(root / name, tree) for name in names}

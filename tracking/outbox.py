@@ -72,17 +72,14 @@ class Delivery:
 
 
 class Outbox:
-    """Queue of the writes for one store.
-
-    Args:
-        store: Address of the store.
-    """
+    """Queue of the writes for one store."""
 
     def __init__(self, store: str) -> None:
         self.store = without_secrets(store)
         home = settings().home
         # For a store within the home the name of the outbox does not depend on the path of the home.
-        self.directory = home / "outbox" / _key(self.store.replace(str(home.resolve()), "$SHUNTER_HOME"))
+        place = self.store.replace(str(home.resolve()), "$SHUNTER_HOME")
+        self.directory = home / "outbox" / hashlib.sha256(place.encode()).hexdigest()[:12]
         self._journal = self.directory / "journal.jsonl"
         self._delivered = self.directory / "delivered"
         self._runs = self.directory / "runs.json"
@@ -118,11 +115,7 @@ class Outbox:
             ) from error
 
     def keep_file(self, path: Path) -> str:
-        """Copy an artifact of a queued write into the outbox.
-
-        Returns:
-            Path of the copy, relative to the outbox.
-        """
+        """Copy an artifact of a queued write into the outbox; return its path relative to the outbox."""
         target = self.directory / "files" / uuid.uuid4().hex / path.name
         target.parent.mkdir(parents=True)
         shutil.copyfile(path, target)
@@ -173,21 +166,15 @@ class Outbox:
                         refused += 1
                     place = _Place(place.journal, place.position + 1)
                     self._note(place)
-                self._clear()
-            except (
-                StoreAwayError,
-                OSError,
-            ):  # OSError: a full disk; writes without a recorded delivery are delivered again
-                pass
+                self._journal.unlink()  # deleted first, so that files that remain after a kill belong to no journal
+                self._delivered.unlink(missing_ok=True)
+                shutil.rmtree(self.directory / "files", ignore_errors=True)
+            except (StoreAwayError, OSError):
+                pass  # OSError: a full disk; writes without a recorded delivery are delivered again
             return Delivery(place.position - before.position - refused, refused, len(lines) - place.position)
 
     def _reason_to_refuse(self, lines: list[bytes], place: _Place, deliver: Deliver) -> str | None:
-        """Deliver the next line; return the reason if the store refuses the write, otherwise None.
-
-        Raises:
-            StoreAwayError: The write must be tried again later.
-            OSError: The result cannot be recorded.
-        """
+        """Deliver the next line; return the reason if the store refuses the write, otherwise None."""
         try:
             entry = _entry(lines[place.position])
         except ValueError as error:
@@ -228,12 +215,6 @@ class Outbox:
         with (self.directory / "refused.jsonl").open("a") as stream:
             stream.write(json.dumps({"because": reason[:500], **kept}) + "\n")
 
-    def _clear(self) -> None:
-        """Delete the journal and its files after complete delivery."""
-        self._journal.unlink()  # deleted first, so that files that remain after a kill belong to no journal
-        self._delivered.unlink(missing_ok=True)
-        shutil.rmtree(self.directory / "files", ignore_errors=True)
-
     def _remember(self, entry: Entry, opened: str | None) -> None:
         """Record the store's id of a run that the write created."""
         if opened is not None:
@@ -253,9 +234,10 @@ class Outbox:
 
     def _append_line(self, line: str) -> None:
         """Append a complete line or nothing; an incomplete last line after a power cut becomes a separate line."""
-        with self._journal.open("ab", buffering=0) as stream:
-            end = stream.tell()
-            left = (b"" if self._ends_whole(end) else b"\n") + line.encode() + b"\n"
+        with self._journal.open("ab+", buffering=0) as stream:
+            end = stream.seek(0, os.SEEK_END)
+            stream.seek(max(end - 1, 0))
+            left = (b"" if stream.read(1) in (b"", b"\n") else b"\n") + line.encode() + b"\n"
             try:
                 while left:
                     left = left[stream.write(left) :]
@@ -264,13 +246,6 @@ class Outbox:
                 with contextlib.suppress(OSError):
                     os.ftruncate(stream.fileno(), end)
                 raise
-
-    def _ends_whole(self, end: int) -> bool:
-        if not end:
-            return True
-        with self._journal.open("rb") as stream:
-            stream.seek(end - 1)
-            return stream.read(1) == b"\n"
 
     def _lines(self) -> list[bytes]:
         """Return the complete lines of the journal, without a last line that a kill cut off."""
@@ -297,10 +272,6 @@ class Outbox:
 
     def _lock(self) -> FileLock:
         return FileLock(self.directory / "lock")
-
-
-def _key(store: str) -> str:
-    return hashlib.sha256(store.encode()).hexdigest()[:12]
 
 
 def _entry(line: bytes) -> Entry:

@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TypeVar
 
 from shunter.errors import first_line
@@ -20,29 +20,21 @@ Answer = TypeVar("Answer")
 
 
 class PatientCaller:
-    """Caller that retries calls until the store accepts them, and prints one notice about the waiting.
+    """Caller that retries calls until the store accepts them, and prints one notice about the waiting."""
 
-    Args:
-        what: Name of the data to write or of the lookup, for the notice to the user.
-        patience_seconds: Retry time of each call in seconds; None to choose by the kind of the store.
-    """
-
-    def __init__(self, what: str, patience_seconds: float | None = None) -> None:
-        chosen = FILE_PATIENCE_SECONDS if is_file_store() else SERVER_PATIENCE_SECONDS
-        self._patience_seconds = chosen if patience_seconds is None else patience_seconds
+    def __init__(self, what: str) -> None:
+        self._patience_seconds = FILE_PATIENCE_SECONDS if is_file_store() else SERVER_PATIENCE_SECONDS
         self._what, self._has_said = what, False
 
     def __call__(self, call: Callable[[], Answer]) -> Answer:
         """Return the result of the call, retried while the store fails temporarily.
 
-        Args:
-            call: Idempotent function.
-
         Raises:
             Exception: Any error of the call: a permanent error at once, a temporary error after the retry time.
         """
         deadline = time.monotonic() + self._patience_seconds
-        for delay_seconds in _delays():
+        delay_seconds = FIRST_DELAY_SECONDS
+        while True:
             try:
                 return call()
             except Exception as error:
@@ -50,7 +42,7 @@ class PatientCaller:
                     raise
                 self._say(error, delay_seconds)
             time.sleep(delay_seconds)
-        raise AssertionError("the retry delays never end")
+            delay_seconds = min(2 * delay_seconds, LONGEST_DELAY_SECONDS)
 
     def _say(self, error: Exception, delay_seconds: float) -> None:
         """Print the notice once, but not for delays below one second."""
@@ -73,10 +65,3 @@ def is_passing(error: Exception) -> bool:
     if isinstance(error, MlflowException):
         return error.error_code in AWAY
     return isinstance(error, RequestException | StoreAwayError | json.JSONDecodeError)
-
-
-def _delays() -> Iterator[float]:
-    delay_seconds = FIRST_DELAY_SECONDS
-    while True:
-        yield delay_seconds
-        delay_seconds = min(2 * delay_seconds, LONGEST_DELAY_SECONDS)

@@ -31,12 +31,7 @@ _DELETED = (
 
 
 def unused_datasets(min_age_seconds: float, needed: Sequence[str] = ()) -> Iterator[Leftover]:
-    """Yield data sets of the cache that no command has used for `min_age_seconds`.
-
-    Args:
-        min_age_seconds: Smallest time in seconds since the last use of a data set.
-        needed: Folder names of data sets that interrupted runs need to resume.
-    """
+    """Yield data sets of the cache that no command has used for `min_age_seconds`."""
     cache = Settings().cache_directory
     for description in sorted(cache.glob("*/dataset.json")):
         folder = description.parent
@@ -50,24 +45,10 @@ def unused_datasets(min_age_seconds: float, needed: Sequence[str] = ()) -> Itera
             yield from (one for one in found if one.age_seconds >= min_age_seconds)
 
 
-def unused_traces(min_age_seconds: float) -> Iterator[Leftover]:
-    """Yield files with operation counts of architectures that no command has used for `min_age_seconds`.
-
-    Args:
-        min_age_seconds: Smallest time in seconds since the last use of a file.
-    """
-    for file in sorted(Settings().traces_directory.glob("*.json")):
-        found = on_disk("unused count of a step", file)
-        yield from (one for one in found if one.age_seconds >= min_age_seconds)
-
-
 def unused_baselines(min_age_seconds: float) -> Iterator[Leftover]:
-    """Yield unused baselines, features of data sets (for meta-learning) and data frames; all are made again on demand.
-
-    Args:
-        min_age_seconds: Smallest time in seconds since the last use.
-    """
+    """Yield unused baselines, features of data sets, data frames and operation counts; all are made again on demand."""
     kinds = {
+        "unused count of a step": Settings().traces_directory,
         "unused baseline": Settings().baselines_directory,
         "unused features of data": Settings().data_features_directory,
         "unused frame": Settings().frames_directory,

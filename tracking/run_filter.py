@@ -85,12 +85,6 @@ def parse_filter(text: str) -> tuple[Comparison, ...]:
 def select_runs(rows: Sequence[Row], comparisons: Sequence[Comparison], sort: str, limit: int) -> list[Row]:
     """Return the runs that meet all conditions, the best value of `sort` first; runs without a value come last.
 
-    Args:
-        rows: Runs.
-        comparisons: Conditions.
-        sort: Name in `SORTED_BY`.
-        limit: Largest number of runs.
-
     Raises:
         UnknownNameError: The runs cannot be sorted by `sort`.
     """
@@ -118,15 +112,10 @@ def _comparison(text: str) -> Comparison:
     quantity = QUANTITIES[name]
     if quantity.units is None:
         return Comparison(quantity.column, sign, value)
-    return Comparison(quantity.column, sign, _number(name, quantity.units, value, unit))
-
-
-def _number(name: str, units: Mapping[str, float], value: str, unit: str | None) -> float:
-    match = _NUMBER.fullmatch(value)
-    known = {"": 1.0, **units}
-    if match is None or (match[2] and unit) or (written := match[2] or unit or "") not in known:
-        allowed = f", which may have the unit {' or '.join(units)}" if units else ""
+    number, known = _NUMBER.fullmatch(value), {"": 1.0, **quantity.units}
+    if number is None or (number[2] and unit) or (written := number[2] or unit or "") not in known:
+        allowed = f", which may have the unit {' or '.join(quantity.units)}" if quantity.units else ""
         raise RequestError(
             f"--where {name}: {value}{f' {unit}' if unit else ''} is not a number{allowed}: correct the value."
         )
-    return float(match[1]) * known[written]
+    return Comparison(quantity.column, sign, float(number[1]) * known[written])

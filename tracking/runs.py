@@ -68,12 +68,7 @@ class Run:
         self._log([(name, value, step or 0) for name, value in values.items()])
 
     def log_figures(self, part: str, figures: Mapping[str, Any]) -> None:
-        """Write figures of a parent run to `details/PART.json`, and the figures for comparisons of runs as metrics.
-
-        Args:
-            part: Part of the run; a second call with the same part replaces its figures.
-            figures: Values by name; if empty, nothing is written.
-        """
+        """Write figures of a parent run to `details/PART.json`, and the figures for comparisons of runs as metrics."""
         if not figures:
             return
         text = json.dumps(dict(figures), separators=(",", ":"))
@@ -83,11 +78,9 @@ class Run:
             self.set_tags({f"{LEARNED}{part}": text})
         self.log_metrics(headline_metrics(figures))
 
-    def log_series(self, series: Mapping[str, Sequence[float]], first_step: int = 1) -> None:
-        """Write whole curves by metric name, with the values at `first_step`, `first_step + 1`, ..."""
-        self._log(
-            [(name, value, step) for name, values in series.items() for step, value in enumerate(values, first_step)]
-        )
+    def log_series(self, series: Mapping[str, Sequence[float]]) -> None:
+        """Write whole curves by metric name, with the values at steps 1, 2, ..."""
+        self._log([(name, value, step) for name, values in series.items() for step, value in enumerate(values, 1)])
 
     def log_energy(self, reading: EnergyReading) -> None:
         """Write energy in joules, its uncertainty, power in watts over time, and the source of the figures."""
@@ -100,12 +93,7 @@ class Run:
         self._log(energy_series(reading, WATTS))
 
     def log_command(self, seconds: float, parts: Mapping[str, EnergyReading]) -> EnergyReading:
-        """Write wall clock and energy of the whole command, and return the energy.
-
-        Args:
-            seconds: Wall-clock seconds of all attempts.
-            parts: Energy of each part of the command.
-        """
+        """Write wall clock and energy of the whole command, and return the energy."""
         total = reduce(add_readings, parts.values())
         self.log_figures("command", {TOTAL_SECONDS: seconds, **energy_metrics(total), **part_metrics(parts)})
         self.set_tags({**energy_tags(total), **part_tags(parts)})
@@ -141,7 +129,7 @@ def start_run_tree(
     parent_run_id: str | None = None,
     kind: RunKind = "train",
 ) -> str:
-    """Create or resume the parent run of one flow run, with request and data as parameters.
+    """Create or resume the parent run of one flow run, with request and data as parameters; return its id.
 
     Args:
         request: Request of the user.
@@ -150,9 +138,6 @@ def start_run_tree(
         parent_run_id: Interrupted run to resume; if the run is deleted, a new run is created. Child runs that a kill
             left open are ended as KILLED.
         kind: Kind of the run.
-
-    Returns:
-        Id of the parent run.
 
     Raises:
         TrackingError: the store cannot be reached or written.
@@ -171,16 +156,7 @@ def start_run_tree(
 
 
 def start_run(name: str, kind: RunKind, *, flow_run_id: str | None = None, run_id: str | None = None) -> str:
-    """Create or resume a run outside any training job, for instance the profile of a machine.
-
-    Args:
-        name: Name of the run.
-        kind: Kind of the run.
-        flow_run_id: Prefect's id of the flow run, written as a tag for cross-reference.
-        run_id: Interrupted run to resume, see `parent_run_id` of `start_run_tree`.
-
-    Returns:
-        Id of the run.
+    """Create or resume a run outside any training job, such as the profile of a machine; return its id.
 
     Raises:
         TrackingError: the store cannot be reached or written.
@@ -195,11 +171,6 @@ def start_run(name: str, kind: RunKind, *, flow_run_id: str | None = None, run_i
 
 def finish(run_id: str, status: Status = "FINISHED", reason: str | None = None) -> None:
     """End a run with a status.
-
-    Args:
-        run_id: Id of a parent or child run.
-        status: Final status of the run.
-        reason: Sentence written as the tag `run.reason`.
 
     Raises:
         TrackingError: the store cannot be reached or written.
@@ -246,12 +217,7 @@ def child_run(parent_run_id: str, name: str, kind: RunKind) -> Iterator[Run]:
 
 @contextlib.contextmanager
 def closing(run_id: str, *, is_resumable: bool = False) -> Iterator[None]:
-    """End the run after the block, with a status for success, error or interruption; errors are raised unchanged.
-
-    Args:
-        run_id: Id of a parent or child run.
-        is_resumable: Whether the same request resumes the run after an interruption.
-    """
+    """End the run after the block, with a status for success, error or interruption; errors are raised unchanged."""
     try:
         yield
     except BaseException as error:
@@ -317,7 +283,7 @@ def _reopen(client: TrackingClient, run_id: str) -> bool:
         )
         for child in left_open:
             client.set_terminated(child.info.run_id, "KILLED")
-        client.reopen_run(run_id)
+        client.mlflow.update_run(run_id, status="RUNNING")  # not queued: it fails while the store is unreachable
         if "run.reason" in client.mlflow.get_run(run_id).data.tags:
             client.delete_tag(run_id, "run.reason")  # the reason of an earlier attempt
     return True

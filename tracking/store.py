@@ -25,6 +25,7 @@ from shunter.tracking.store_schema import ensure_schema
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
+    from mlflow.entities import Run as MlflowRun
 
 Found = TypeVar("Found")
 EXPERIMENT = "shunter/train"
@@ -149,12 +150,27 @@ def experiment_ids(client: "MlflowClient") -> list[str]:
     return [experiment.experiment_id for experiment in found if experiment.name in EXPERIMENTS]
 
 
+def newest_runs(client: "MlflowClient", experiments: list[str], condition: str, limit: int) -> "list[MlflowRun]":
+    """Return up to `limit` runs that meet a condition of MLflow's search, newest first, read page by page."""
+    found: list[MlflowRun] = []
+    token = None
+    while experiments and len(found) < limit:  # without experiments MLflow would search its default one
+        page = client.search_runs(
+            experiments,
+            condition,
+            max_results=min(limit - len(found), 1_000),
+            order_by=["attributes.start_time DESC"],
+            page_token=token,
+        )
+        found += page
+        token = page.token
+        if not token:
+            break
+    return found
+
+
 def experiment_id(client: "MlflowClient", kind: str = "train") -> str:
     """Return the id of the experiment for runs of a kind; create the experiment if missing.
-
-    Args:
-        client: MLflow's client.
-        kind: Kind of run.
 
     Raises:
         TrackingError: the experiment was deleted in MLflow, or the store cannot be written.
@@ -191,36 +207,23 @@ def tracking_errors() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(error, _store_errors()):
+        own = (OSError, StoreAwayError, json.JSONDecodeError, ModuleNotFoundError)  # the last: no database driver
+        # Error classes of libraries that are not loaded are left out.
+        foreign = (("mlflow.exceptions", "MlflowException"), ("sqlalchemy.exc", "SQLAlchemyError"))
+        loaded = (getattr(sys.modules[module], name) for module, name in foreign if module in sys.modules)
+        if isinstance(error, (*own, *loaded)):
             raise failure(error) from error
         raise
 
 
-def _store_errors() -> tuple[type[Exception], ...]:
-    """Return the error classes of the store, without those of libraries that are not loaded."""
-    own = (
-        OSError,
-        StoreAwayError,
-        json.JSONDecodeError,
-        ModuleNotFoundError,
-    )  # ModuleNotFoundError: no database driver
-    foreign = (("mlflow.exceptions", "MlflowException"), ("sqlalchemy.exc", "SQLAlchemyError"))
-    return (*own, *(getattr(sys.modules[module], name) for module, name in foreign if module in sys.modules))
-
-
 def failure(error: Exception) -> TrackingError:
-    """Return the `TrackingError` for an error of the store."""
+    """Return the `TrackingError` for an error of the store, without secrets; connection errors get one short text."""
+    reason = without_secrets(first_line(error))
+    if re.search(r"Max retries exceeded|Connection refused|Connection error", reason):
+        reason = "it does not answer"
     return TrackingError(
-        f"The tracking store {tracking_address()} failed ({_reason(error)}): "
+        f"The tracking store {tracking_address()} failed ({reason}): "
         "check that it can be reached and written, or name another with MLFLOW_TRACKING_URI."
-    )
-
-
-def _reason(error: Exception) -> str:
-    """Return the reason of an error without secrets; connection errors get one short text."""
-    told = without_secrets(first_line(error))
-    return (
-        "it does not answer" if re.search(r"Max retries exceeded|Connection refused|Connection error", told) else told
     )
 
 
@@ -251,16 +254,14 @@ COLUMNS = (
 
 
 def follow_move(database: Path, root: Path) -> bool:
-    """Update the artifact paths of a moved or copied store; return True if the paths are updated.
-
-    Args:
-        database: SQLite file of the store, which may not exist yet.
-        root: Current folder of the artifacts.
-    """
+    """Update the artifact paths of a moved or copied store; return True if the paths are updated."""
     if not database.exists() or not root.is_dir():
         return False
     with closing(sqlite3.connect(database)) as connection, connection:
-        former = _former_root(connection)
+        found = None
+        with contextlib.suppress(sqlite3.Error):  # no tables yet, or locked: opening the store reports the error
+            found = connection.execute(f"SELECT artifact_location FROM experiments WHERE {OF_EXPERIMENTS}").fetchone()
+        former = found[0] if found else None
         if former is None or former == str(root) or not former.startswith("/"):
             return False
         for table, column in COLUMNS:
@@ -272,24 +273,11 @@ def follow_move(database: Path, root: Path) -> bool:
     return True
 
 
-def _former_root(connection: sqlite3.Connection) -> str | None:
-    """Return the artifact folder that the store records for Shunter's experiments; None if it has no experiment."""
-    try:
-        found = connection.execute(f"SELECT artifact_location FROM experiments WHERE {OF_EXPERIMENTS}").fetchone()
-    except sqlite3.Error:  # no tables yet, or locked: opening the store reports the error
-        return None
-    return found[0] if found else None
-
-
 def read_store(of_tables: Callable[[sqlite3.Connection], Found], of_mlflow: Callable[[], Found]) -> Found:
     """Read a SQLite store from its tables, and any other store with MLflow's client.
 
     The import of MLflow's client takes seconds, so the client is used only for stores on a server and for tables of
     another schema version.
-
-    Args:
-        of_tables: Function that reads the tables of an existing SQLite store.
-        of_mlflow: Function that reads any store with MLflow's client.
 
     Raises:
         TrackingError: The store cannot be read.

@@ -35,10 +35,6 @@ def ensure_schema(database: Path, artifact_root: str) -> None:
     A store without user data, even with an incomplete schema, gets new tables. A store with runs is migrated, and a
     copy of its former state is stored next to the file.
 
-    Args:
-        database: SQLite file, which may be empty.
-        artifact_root: Folder of the artifacts.
-
     Raises:
         TrackingError: The schema of a store with runs cannot be migrated; the store is unchanged.
         sqlite3.Error: The file is not a database, or cannot be read or written.
@@ -50,11 +46,27 @@ def ensure_schema(database: Path, artifact_root: str) -> None:
         if _is_ready(database):  # another process was faster
             return
         if revision_of(database) != newest_revision():
-            if _is_empty(database):
-                _fill(database)
-            else:
+            with opened(database) as tables:
+                names = _table_names(tables) - {"alembic_version"}
+                seeded = {name: SEEDED.get(name.removeprefix(UNFINISHED), "false") for name in names}
+                queries = [f'SELECT 1 FROM "{name}" WHERE NOT ({rows}) LIMIT 1' for name, rows in seeded.items()]
+                has_user_data = any(tables.execute(query).fetchone() for query in queries)
+            template = template_path(LIBRARY)
+            if has_user_data:
                 _migrate(database)
-        _add_default_experiment(database, artifact_root)
+            elif _revision_of_template(template):
+                copy_database(template, database, is_immutable=True)
+            else:
+                with TemporaryDirectory() as folder:
+                    copy_database(make_tables(Path(folder)), database)
+        now_milliseconds = int(time.time() * 1000)
+        with opened(database) as tables:  # as MLflow does at its first start on an empty store
+            tables.execute(
+                "INSERT OR IGNORE INTO experiments "
+                "(experiment_id, name, artifact_location, lifecycle_stage, creation_time, last_update_time) "
+                "VALUES (?, 'Default', ?, 'active', ?, ?)",
+                (DEFAULT_EXPERIMENT, f"{artifact_root}/{DEFAULT_EXPERIMENT}", now_milliseconds, now_milliseconds),
+            )
 
 
 def make_tables(folder: Path) -> Path:
@@ -84,10 +96,6 @@ def newest_revision() -> str | None:
 
 def upgrade(database: Path, revision: str = "heads") -> None:
     """Migrate a store in one transaction.
-
-    Args:
-        database: SQLite file; it may be empty.
-        revision: Revision of MLflow's schema.
 
     Raises:
         sqlalchemy.exc.SQLAlchemyError: A migration failed; the store is unchanged.
@@ -123,30 +131,9 @@ def _is_ready(database: Path) -> bool:
     return False
 
 
-def _is_empty(database: Path) -> bool:
-    """Return True if a store has no tables, or only the rows that MLflow writes itself."""
-    with opened(database) as tables:
-        return not any(_has_rows(tables, name) for name in _table_names(tables) - {"alembic_version"})
-
-
-def _has_rows(tables: sqlite3.Connection, name: str) -> bool:
-    seeded = SEEDED.get(name.removeprefix(UNFINISHED), "false")
-    return tables.execute(f'SELECT 1 FROM "{name}" WHERE NOT ({seeded}) LIMIT 1').fetchone() is not None
-
-
 def _table_names(tables: sqlite3.Connection) -> set[str]:
     found = tables.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
     return {name for (name,) in found if not name.startswith("sqlite_")}
-
-
-def _fill(database: Path) -> None:
-    """Replace the content of a store with MLflow's empty tables, in one transaction."""
-    template = template_path(LIBRARY)
-    if _revision_of_template(template):
-        copy_database(template, database, is_immutable=True)
-        return
-    with TemporaryDirectory() as folder:
-        copy_database(make_tables(Path(folder)), database)
 
 
 def _migrate(database: Path) -> None:
@@ -159,7 +146,11 @@ def _migrate(database: Path) -> None:
             "the version that wrote it, or name another SHUNTER_HOME."
         )
     kept = database.with_name(f"{database.name}.before-{newest_revision()}")
-    _keep_copy(database, kept)
+    partial = kept.with_name(f"{kept.name}.partial")
+    partial.unlink(missing_ok=True)  # may remain from a command that was killed
+    begin_private(partial)
+    copy_database(database, partial)
+    partial.replace(kept)
     try:
         upgrade(database)
     except SQLAlchemyError as error:
@@ -191,23 +182,3 @@ def _config(location: str = LOCATION) -> "Config":
     config = Config()
     config.set_main_option("script_location", location)
     return config
-
-
-def _keep_copy(database: Path, kept: Path) -> None:
-    partial = kept.with_name(f"{kept.name}.partial")
-    partial.unlink(missing_ok=True)  # may remain from a command that was killed
-    begin_private(partial)
-    copy_database(database, partial)
-    partial.replace(kept)
-
-
-def _add_default_experiment(database: Path, artifact_root: str) -> None:
-    """Add the default experiment, as MLflow does at its first start on an empty store; an existing one is unchanged."""
-    now_milliseconds = int(time.time() * 1000)
-    with opened(database) as tables:
-        tables.execute(
-            "INSERT OR IGNORE INTO experiments "
-            "(experiment_id, name, artifact_location, lifecycle_stage, creation_time, last_update_time) "
-            "VALUES (?, 'Default', ?, 'active', ?, ?)",
-            (DEFAULT_EXPERIMENT, f"{artifact_root}/{DEFAULT_EXPERIMENT}", now_milliseconds, now_milliseconds),
-        )

@@ -59,27 +59,17 @@ def training_evidence(
     expected: Figures = Figures(),  # noqa: B008 - frozen
     compiled: bool = False,
 ) -> Evidence:
-    """Return the training record of one training job.
-
-    Args:
-        kind: Kind of the run.
-        ending: Outcome of the run.
-        job: The training job with the ingested data set.
-        placement: Placement of the training.
-        progress: Progress of the training; None if it ended before its first validation.
-        energy: Measured or estimated energy of the training.
-        expected: Predicted figures of the training.
-        compiled: Whether the steps were compiled.
-    """
+    """Return the training record of one training job."""
     seconds = progress.train_seconds if progress else energy.seconds
     rows = job.dataset.splits["train"].rows
+    auc = getattr(progress.validation, "auc", None) if progress else None
     return Evidence(
         kind=kind,
         **dict(ending),
         data=data_key(data_params(job.dataset)),
         family=job.spec.family,
         placement=placement,
-        auc=_share(getattr(progress.validation, "auc", None)) if progress else None,
+        auc=None if auc is None or math.isnan(auc) else auc,  # NaN: the validation part has a single class
         epochs=progress.samples_seen / rows if progress else 0.0,
         planned_epochs=job.schedule.max_epochs,
         predicted=expected,
@@ -112,8 +102,3 @@ def mean_step_seconds(progress: Progress | None, placement: Placement) -> float 
     if steps > progress.warm_up_steps:
         steps, seconds = steps - progress.warm_up_steps, seconds - progress.warm_up_seconds
     return seconds / steps or None
-
-
-def _share(value: float | None) -> float | None:
-    """Return the value, or None for NaN, such as the AUC of a single class."""
-    return None if value is None or math.isnan(value) else value

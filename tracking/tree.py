@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlparse
 
 from shunter.tracking.convention import QUALITY_METRICS, WATTS
-from shunter.tracking.history import OF_PARENT, WITH_ID, TrackedRun, metric_value, select_runs, tracked_run
+from shunter.tracking.history import (
+    MOST_CHILDREN,
+    OF_PARENT,
+    WITH_ID,
+    TrackedRun,
+    metric_value,
+    select_runs,
+    tracked_run,
+)
 from shunter.tracking.outbox import Outbox
 from shunter.tracking.runs import DETAILS
 from shunter.tracking.store import open_store, prepare_store, read_store, tracking_errors, tracking_uri
@@ -25,7 +33,6 @@ CURVES = (
     *("quality.train.logloss", "quality.train.bpr_loss", "energy.watts", WATTS),
 )
 LARGEST_ARTIFACT_BYTES = 8 << 20
-MOST_CHILDREN = 1_000
 FOLDERS = ("", "config", "model_card", DETAILS)  # folders of a run's artifacts that are read
 TEXTS = frozenset((".json", ".md", ".txt", ".svg"))
 Point = tuple[int, float]
@@ -55,9 +62,6 @@ class RunTree:
 def read_tree(run_id: str) -> RunTree:
     """Read the tree of a run; for a child run (a trial or a member), the tree of its parent.
 
-    Args:
-        run_id: Full id of the run.
-
     Raises:
         TrackingError: the store cannot be read, or has no such run.
     """
@@ -72,8 +76,20 @@ def read_tree(run_id: str) -> RunTree:
         if folder is None:
             return _tree_of_mlflow(run_id)
         children = tuple(select_runs(tables, OF_PARENT, (found[0].run_id,), limit=MOST_CHILDREN, oldest_first=True))
-        curves = {run.run_id: _curves_in(tables, run) for run in (found[0], *children)}
-        return _tree(found[0], children, curves, _texts_in(folder))
+        query = "SELECT step, value, is_nan FROM metrics WHERE run_uuid = ? AND key = ? ORDER BY step, timestamp"
+        curves: dict[str, dict[str, tuple[Point, ...]]] = {}
+        for run in (found[0], *children):
+            rows = {name: tables.execute(query, (run.run_id, name)) for name in CURVES if name in run.metrics}
+            curves[run.run_id] = {
+                name: tuple((row["step"], metric_value(row)) for row in of_name) for name, of_name in rows.items()
+            }
+        files = [file for part in FOLDERS for file in sorted((folder / part).glob("*")) if file.suffix in TEXTS]
+        texts = {
+            file.relative_to(folder).as_posix(): file.read_text(encoding="utf-8", errors="replace")
+            for file in files
+            if file.is_file() and file.stat().st_size <= LARGEST_ARTIFACT_BYTES
+        }
+        return _tree(found[0], children, curves, texts)
 
     return read_store(of_tables, lambda: _tree_of_mlflow(run_id))
 
@@ -134,25 +150,6 @@ def _folder(tables: sqlite3.Connection, run_id: str) -> Path | None:
     row = tables.execute(f"SELECT artifact_uri FROM runs WHERE {WITH_ID}", (run_id,)).fetchone()
     address = urlparse(row["artifact_uri"] or "mlflow-artifacts:") if row is not None else None
     return Path(unquote(address.path)) if address is not None and address.scheme in {"", "file"} else None
-
-
-def _curves_in(tables: sqlite3.Connection, run: TrackedRun) -> dict[str, tuple[Point, ...]]:
-    names = [name for name in CURVES if name in run.metrics]
-    query = "SELECT step, value, is_nan FROM metrics WHERE run_uuid = ? AND key = ? ORDER BY step, timestamp"
-    return {
-        name: tuple((row["step"], metric_value(row)) for row in tables.execute(query, (run.run_id, name)))
-        for name in names
-    }
-
-
-def _texts_in(root: Path) -> dict[str, str]:
-    """Return the small text artifacts in a folder of this machine; see `_texts`."""
-    return {
-        file.relative_to(root).as_posix(): file.read_text(encoding="utf-8", errors="replace")
-        for folder in FOLDERS
-        for file in sorted((root / folder).glob("*"))
-        if file.suffix in TEXTS and file.is_file() and file.stat().st_size <= LARGEST_ARTIFACT_BYTES
-    }
 
 
 def _curves(client: "MlflowClient", run: TrackedRun) -> dict[str, tuple[Point, ...]]:

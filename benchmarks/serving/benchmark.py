@@ -40,7 +40,7 @@ from shunter.ingestion.request import ingest_request
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.settings import PROJECT_ROOT
-from shunter.tracking.registry.trusted import DATA, WEIGHTS
+from shunter.tracking.registry.signing import DATA, WEIGHTS
 
 SEED = 0
 NUMERIC = tuple(f"I{place}" for place in range(1, 14))

@@ -8,8 +8,7 @@ from shunter.engine.profiling.cache import ProfileKey, read_profiles, write_prof
 from shunter.errors import HardwareError
 from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
 from shunter.hardware.devices.identity import machine_id
-from shunter.hardware.probes.quantities import measured_rate
-from shunter.hardware.probes.timing import SECONDS_EACH
+from shunter.hardware.probes.timing import SECONDS_EACH, measured_rate
 from shunter.hardware.reservation import Reservation, Tell, reserve, say
 from shunter.hardware.types import Accelerator, HardwareProfile, RowRate
 from shunter.registry import Entry, Registry

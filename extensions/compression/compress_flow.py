@@ -58,14 +58,12 @@ from shunter.tasks.notify import notify
 from shunter.tasks.results import markdown_table, show_result
 from shunter.tasks.run_names import named_by
 from shunter.tracking.convention import data_params, quality_metrics
-from shunter.tracking.passes import log_passes
-from shunter.tracking.registry.card import artifact_link, describe_model, log_texts
 from shunter.tracking.registry.client import open_registry
 from shunter.tracking.registry.model_keys import check_model_key
-from shunter.tracking.registry.models import RegisteredModel, register_model
+from shunter.tracking.registry.models import RegisteredModel, describe_model, register_model
 from shunter.tracking.registry.named import open_model
-from shunter.tracking.registry.ranking_serving import RankingScorer
-from shunter.tracking.registry.serving import Scorer
+from shunter.tracking.registry.serving import RankingScorer, Scorer
+from shunter.tracking.reports import artifact_link, log_passes, log_texts
 from shunter.tracking.runs import closing, open_run, start_run
 from shunter.tracking.store import tracking_errors
 

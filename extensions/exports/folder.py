@@ -12,8 +12,7 @@ from typing import Any
 from shunter.ingestion.encoding.learned_map import LEARNED_MAPS
 from shunter.registry import EXTENSIONS
 from shunter.tracking.registry.named import ExportedModel, NamedModel, atomic_folder, bytes_below, open_model
-from shunter.tracking.registry.signing import digest_of, sign_folder
-from shunter.tracking.registry.trusted import DATA
+from shunter.tracking.registry.signing import DATA, digest_of, sign_folder
 
 ENCODER_CODE = "row_encoder"  # package in the folder with the modules of `ENCODER_MODULE` and what they import
 ENCODER_MODULE = "shunter.ingestion.encoding.encoder"

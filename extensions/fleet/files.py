@@ -35,8 +35,7 @@ from shunter.extensions.fleet.traces.pollux import COLUMNS as POLLUX
 from shunter.extensions.fleet.traces.pollux import read_pollux
 from shunter.extensions.fleet.traces.table import open_text
 from shunter.frozen import Frozen
-from shunter.hardware.catalogue.design_power import IDLE_SHARE
-from shunter.hardware.catalogue.rows import AcceleratorRow, load_catalogue
+from shunter.hardware.catalogue.rows import IDLE_SHARE, AcceleratorRow, load_catalogue
 from shunter.ingestion.sources.guard import check_text
 from shunter.requests import TrainRequest
 from shunter.validation import clause, sentence

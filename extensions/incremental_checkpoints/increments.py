@@ -39,10 +39,16 @@ from shunter.models.altered_layers import is_altered
 from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 from shunter.tracking.registry.named import LoadedModel
-from shunter.tracking.registry.ranking_serving import RankingScorer
-from shunter.tracking.registry.serving import load_scorer
-from shunter.tracking.registry.signing import MODEL_COPY, checked_copy, digest_of, sign_folder
-from shunter.tracking.registry.trusted import DATA, WEIGHTS, check_model_folder
+from shunter.tracking.registry.serving import RankingScorer, load_scorer
+from shunter.tracking.registry.signing import (
+    DATA,
+    MODEL_COPY,
+    WEIGHTS,
+    check_model_folder,
+    checked_copy,
+    digest_of,
+    sign_folder,
+)
 
 INCREMENT, TENSORS, MODEL, READ_ME = "increment.json", "increment.safetensors", "model", "README.txt"
 LAYERS, VALUES = "model.", "vocabulary."  # prefixes of tensor names

@@ -11,7 +11,7 @@ from shunter.files import check_room, make_private
 from shunter.flows.command import empty_database
 from shunter.flows.command.daemons import stop_idle_servers
 from shunter.flows.command.prefect_settings import FinderElsewhere, ignore_settings_files
-from shunter.hardware.devices.process_limits import memory_left_bytes
+from shunter.hardware.devices.memory_limits import memory_left_bytes
 from shunter.settings import Settings
 
 ROOM_BYTES = 32 << 20  # free space for the databases of a first run, and their logs

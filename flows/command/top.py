@@ -10,7 +10,7 @@ from shunter.ingestion.rows import read_rows
 from shunter.requests import IndexChoice
 from shunter.tracking.registry.best_items import BestItems, Seen
 from shunter.tracking.registry.named import open_model
-from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.serving import RankingScorer
 
 
 @dataclass(frozen=True)

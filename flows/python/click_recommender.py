@@ -15,7 +15,7 @@ from shunter.flows.python.labelled import with_labels
 from shunter.flows.python.recommender import BLOCK_ROWS, Recommender, positive
 from shunter.flows.python.training import TASK, figures_of
 from shunter.ingestion.schema import Schema, read_schema
-from shunter.ingestion.sources.number_label import numbered
+from shunter.ingestion.sources.open import numbered
 from shunter.tracking.registry.row_scorer import ROWS_AT_ONCE
 from shunter.tracking.registry.serving import Scorer
 

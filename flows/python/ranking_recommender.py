@@ -18,7 +18,7 @@ from shunter.flows.python.recommender import Recommender, blocks_of, positive
 from shunter.flows.python.training import figures_of
 from shunter.ingestion.schema import Schema, read_schema
 from shunter.tracking.registry.best_items import BestItems, Seen
-from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.serving import RankingScorer
 
 LOG = "give a log as `seen`"
 

@@ -300,8 +300,7 @@ class Recommender(ABC, Generic[AnyScorer]):
             UnsupportedError: The run of the model, or its data, does not exist.
         """
         from shunter.errors import DataError
-        from shunter.ingestion.sources.number_label import with_loss
-        from shunter.ingestion.sources.open import open_source
+        from shunter.ingestion.sources.open import open_source, with_loss
         from shunter.settings import Settings
 
         asked = None if self._request is None else self._request.source

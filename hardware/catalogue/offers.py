@@ -9,9 +9,8 @@ same kind was measured on this machine and its catalogue row is known, its share
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from shunter.hardware.catalogue.design_power import IDLE_SHARE
-from shunter.hardware.catalogue.rows import AcceleratorRow, Catalogue, CpuIdentity, load_catalogue
-from shunter.hardware.types import Accelerator, CollectiveCost, HardwareProfile, Precision, Quantity, Source
+from shunter.hardware.catalogue.rows import IDLE_SHARE, AcceleratorRow, Catalogue, CpuIdentity, load_catalogue
+from shunter.hardware.types import Accelerator, Collective, CollectiveCost, HardwareProfile, Precision, Quantity, Source
 
 HOST = "catalogue"  # in place of a fingerprint: no machine was measured
 # Memory traffic of a random 64-byte row, as a multiple of its payload: whole sectors and page-table look-ups.
@@ -63,12 +62,7 @@ OF_GPUS = ReachedShares(
 
 
 def measured_shares(profile: HardwareProfile, row: AcceleratorRow) -> ReachedShares:
-    """Return the shares of its published peaks that an accelerator reaches; a CPU's peaks are scaled to its used cores.
-
-    Args:
-        profile: Profile measured on this machine.
-        row: Catalogue row of the accelerator.
-    """
+    """Return the shares of its published peaks that an accelerator reaches; of a CPU's, by its used cores alone."""
     part = 1.0 if row.kind != "cpu" else min(1.0, profile.accelerator.cores / row_cores(row))
     # A few cores can use more than their proportional share of the memory bandwidth, so the shares are capped at 1.
     rates = {
@@ -181,18 +175,17 @@ def _collectives(row: AcceleratorRow, shares: ReachedShares) -> tuple[Collective
     rate = row.interconnect_bytes_per_second or row.host_link_bytes_per_second
     if rate is None:
         return ()
-    costs = [("all_reduce", 1.0), ("all_to_all", 2.0)]  # how much of a message each device keeps for itself, inverted
+    # The factor is the inverse of the share of a message that a device exchanges.
+    costs: list[tuple[Collective, float]] = [("all_reduce", 1.0), ("all_to_all", 2.0)]
     return tuple(
-        CollectiveCost.model_validate(
-            {
-                "operation": operation,
-                "processes": 2,
-                "link": f"{row.interconnect}, from the catalogue",
-                "latency_seconds": COLLECTIVE_START_SECONDS,
-                "bytes_per_second": rate * shares.copy * gain,
-                "r2": 0.0,
-                "points": (),
-            }
+        CollectiveCost(
+            operation=operation,
+            processes=2,
+            link=f"{row.interconnect}, from the catalogue",
+            latency_seconds=COLLECTIVE_START_SECONDS,
+            bytes_per_second=rate * shares.copy * gain,
+            r2=0.0,
+            points=(),
         )
         for operation, gain in costs
     )

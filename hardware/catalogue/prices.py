@@ -18,21 +18,18 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, ValidationError
+from pydantic import Field, PositiveFloat, ValidationError
 
 from shunter.errors import RequestError
 from shunter.files import replace_file
+from shunter.frozen import Frozen
 from shunter.hardware.catalogue.rows import load_catalogue
 from shunter.hardware.types import Accelerator
 from shunter.validation import clause, sentence
 from shunter.yaml_file import load_yaml, yaml_text
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SkyPilotPrices(_Part):
+class SkyPilotPrices(Frozen):
     """Selection of prices from SkyPilot's catalogue of one cloud, a CSV file under `~/.sky/catalogs`."""
 
     file: Path = Field(description="CSV file of prices; a relative path starts at the folder of `prices.yaml`.")
@@ -40,7 +37,7 @@ class SkyPilotPrices(_Part):
     spot: bool = Field(default=False, description="Whether to use prices of interruptible (spot) machines.")
 
 
-class Prices(_Part):
+class Prices(Frozen):
     """Prices per hour, in the user's currency."""
 
     accelerators: dict[str, PositiveFloat] = Field(
@@ -158,9 +155,6 @@ def update_catalogue_prices(prices: SkyPilotPrices, catalogue_file: Path) -> tup
     Args:
         prices: SkyPilot file, region and kind of price.
         catalogue_file: The user's catalogue; other fields are kept, but comments are lost.
-
-    Returns:
-        Price updates, sorted by name.
 
     Raises:
         RequestError: a file cannot be read, or the prices name no accelerator of the catalogue.

@@ -27,6 +27,12 @@ Dtype = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "fp4"]
 MAX_PRICE_AGE = datetime.timedelta(days=180)
 MAX_SPECIFICATION_AGE = datetime.timedelta(days=730)
 
+# Assumed idle power of a processor, as a share of its thermal design power. A server processor at rest draws somewhat
+# less than a third of its peak: Barroso and Hoelzle, "The Case for Energy-Proportional Computing", IEEE Computer
+# 40(12), 2007. Today's servers are between the two bounds.
+IDLE_SHARE = 0.3
+IDLE_SHARE_BOUNDS = (0.1, 0.5)
+
 # Parts of a device's name that some systems write and others omit.
 _NOISE = re.compile(
     r"\((r|tm)\)|@ [\d.]+ghz|\d+-core processor"
@@ -98,21 +104,13 @@ class AcceleratorRow(Frozen):
         return self
 
     def comparable_price(self, newest: datetime.date) -> float | None:
-        """Return the price per hour; None if it lacks the host or is more than `MAX_PRICE_AGE` older than `newest`.
-
-        Args:
-            newest: Day of the newest price of the catalogue.
-        """
+        """Return the hourly price; None without the host, or if it is `MAX_PRICE_AGE` older than the day `newest`."""
         if self.price_date is None or not self.price_includes_host or newest - self.price_date > MAX_PRICE_AGE:
             return None
         return self.price_per_hour
 
     def staleness(self, today: datetime.date) -> str | None:
-        """Return a message that names the outdated price or specification; None if both are recent enough.
-
-        Args:
-            today: Reference day.
-        """
+        """Return a message that names the price or specification outdated on a day; None if both are recent enough."""
         if self.price_date is not None and today - self.price_date > MAX_PRICE_AGE:
             return f"the price of {self.name} is of {self.price_date}, more than {MAX_PRICE_AGE.days} days old"
         if today - self.date > MAX_SPECIFICATION_AGE:
@@ -232,7 +230,18 @@ def load_catalogue(user_file: Path | None = None) -> Catalogue:
 def _catalogue(text: str | None, name: str) -> Catalogue:
     """Merge the user's file into the shipped rows; cached by text, because planning loads the catalogue often."""
     shipped = _read(files("shunter.hardware.catalogue").joinpath("accelerators.yaml").read_text(), "accelerators.yaml")
-    return _build(shipped if text is None else _merge(shipped, _read(text, name)), name)
+    content = shipped if text is None else _merge(shipped, _read(text, name))
+    try:
+        return Catalogue(
+            sources=content["sources"],
+            # Each row is validated on its own, so that the error message names the wrong row.
+            cpus=tuple(_row(CatalogueCpu, row, row["title"], name) for row in content["cpus"]),
+            accelerators=tuple(_row(AcceleratorRow, row, row["name"], name) for row in content["accelerators"]),
+        )
+    except ValidationError as error:
+        raise RequestError(
+            sentence([f"The catalogue {name} is wrong: {clause(error.errors()[0], Catalogue)}"])
+        ) from error
 
 
 def _read(text: str, name: str) -> dict[str, Any]:
@@ -266,20 +275,6 @@ def _merge(shipped: Mapping[str, Any], user: Mapping[str, Any]) -> dict[str, Any
         "cpus": [*user.get("cpus", ()), *(row for row in shipped["cpus"] if row["title"] not in titles)],
         "accelerators": list(rows.values()),
     }
-
-
-def _build(content: Mapping[str, Any], name: str) -> Catalogue:
-    """Return the catalogue; each row is validated on its own, so that the error message names the wrong row."""
-    try:
-        return Catalogue(
-            sources=content["sources"],
-            cpus=tuple(_row(CatalogueCpu, row, row["title"], name) for row in content["cpus"]),
-            accelerators=tuple(_row(AcceleratorRow, row, row["name"], name) for row in content["accelerators"]),
-        )
-    except ValidationError as error:
-        raise RequestError(
-            sentence([f"The catalogue {name} is wrong: {clause(error.errors()[0], Catalogue)}"])
-        ) from error
 
 
 def _row(kind: type[Row], row: Mapping[str, Any], title: str, file: str) -> Row:

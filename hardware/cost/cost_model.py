@@ -8,7 +8,7 @@ import math
 
 from shunter.hardware.cost.memory_model import predict_memory_bytes
 from shunter.hardware.cost.power_model import PowerModel, busy_cores
-from shunter.hardware.cost.step_model import StepModel, StepParts
+from shunter.hardware.cost.step_model import StepModel
 from shunter.hardware.types import HardwareProfile, Placement, Prediction, Workload
 
 # Standard deviation of log(measured / predicted): two steps in three are within 40 % of the prediction for a measured
@@ -19,12 +19,7 @@ QUANTILE_95 = 1.645  # Half width of a symmetric 90 % interval of a normal distr
 
 
 class CostModel:
-    """Cost model of one accelerator; create it once to predict many placements.
-
-    Args:
-        profile: Measured rates and power of the accelerator, or a catalogue's (`shunter.hardware.catalogue.offers`).
-        power: Power model of the accelerator; if None, the model is fitted to the profile.
-    """
+    """Cost model of one accelerator; create it once to predict many placements."""
 
     def __init__(self, profile: HardwareProfile, power: PowerModel | None = None) -> None:
         self.profile = profile
@@ -38,7 +33,11 @@ class CostModel:
         assert placement.accelerator == self.profile.accelerator.name, "the profile belongs to another accelerator"
         parts = self.step_model.parts(workload, placement)
         epoch_seconds = epoch_steps(workload, placement) * parts.total
-        watts = self.watts(placement, self._share_at_work(parts))
+        # A GPU idles while the host launches kernels or reads a batch, and training recommenders is mostly made of such
+        # steps. Two runs, on an H100 and an H200, were checked by hand. Full power was 4.5 and 2.9 times the power that
+        # the training run drew; the power estimated with this share was 2.4 and 0.75 times the measured power.
+        is_gpu = self.profile.accelerator.kind == "cuda"
+        watts = self.watts(placement, (parts.dense + parts.embedding) / parts.total if is_gpu else 1.0)
         return Prediction(
             step_seconds=parts.total,
             epoch_seconds=epoch_seconds,
@@ -49,49 +48,22 @@ class CostModel:
             energy_source="unavailable" if watts is None else "estimated",
             memory_source="estimated",
             step_seconds_interval=interval(parts.total, self._log_deviation),
-            parts={
-                "dense": parts.dense,
-                "embedding": parts.embedding,
-                "communication": parts.communication,
-                "input": parts.input,
-                "overhead": parts.overhead,
-            },
+            parts=vars(parts),
         )
 
     def watts(self, placement: Placement, share_at_work: float = 1.0) -> float | None:
         """Return the mean power during training of all the placement's devices, in watts; None if unknown.
 
-        Args:
-            placement: Placement on the accelerator.
-            share_at_work: Share of the time in which the accelerator computes; it draws idle power in the remaining
-                time.
+        The accelerator computes in `share_at_work` of the time, and draws idle power in the remaining time.
         """
         if self.power is None:
             return None
         devices = placement.processes if self.profile.accelerator.kind == "cuda" else 1
         return devices * self.power.watts(busy_cores(placement, self.profile) * share_at_work)
 
-    def _share_at_work(self, parts: StepParts) -> float:
-        """Return the share of the step in which the accelerator computes; 1 for a CPU.
-
-        A GPU idles while the host launches kernels or reads a batch, and training recommenders is mostly made of such
-        steps. Two runs, on an H100 and an H200, were checked by hand. Full power was 4.5 and 2.9 times the power that
-        the first training run drew; the power estimated with this share was 2.4 and 0.75 times the measured power.
-        """
-        if self.profile.accelerator.kind != "cuda":
-            return 1.0
-        return (parts.dense + parts.embedding) / parts.total
-
 
 def predict(workload: Workload, placement: Placement, profile: HardwareProfile, process_bytes: int = 0) -> Prediction:
-    """Predict one epoch of `workload` at `placement`; every figure is an estimate.
-
-    Args:
-        workload: Demand of one sample and of one step.
-        placement: Placement on the accelerator that `profile` describes.
-        profile: Measured rates and power of the accelerator, or a catalogue's (`shunter.hardware.catalogue.offers`).
-        process_bytes: Memory that the process holds before training, counted for a CPU.
-    """
+    """Predict one epoch of `workload` at `placement`; every figure is an estimate."""
     return CostModel(profile).predict(workload, placement, process_bytes)
 
 

@@ -5,7 +5,7 @@ equal those of scikit-learn's regressor with the same kernel; a test compares th
 second of every training run, longer than all of a run's fits.
 """
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Self
 
 import numpy as np
@@ -125,11 +125,7 @@ def _likeliest(
         likelihood = -0.5 * values @ alpha - np.log(np.diag(factor[0])).sum()
         return -float(likelihood), -0.5 * np.array([np.vdot(pull, slope) for slope in slopes])
 
-    least, largest = (np.log(_as_array(bound)) for bound in bounds)
+    least, largest = (np.log(astuple(bound)) for bound in bounds)
     limits = list(zip(least, largest, strict=True))
-    found = minimize(surprise, np.log(_as_array(scales)), jac=True, method="L-BFGS-B", bounds=limits)
+    found = minimize(surprise, np.log(astuple(scales)), jac=True, method="L-BFGS-B", bounds=limits)
     return Scales(*np.exp(found.x).tolist())
-
-
-def _as_array(scales: Scales) -> np.ndarray:
-    return np.array([scales.common, scales.own, scales.length, scales.noise])

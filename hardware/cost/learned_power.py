@@ -59,14 +59,7 @@ class MeasuredLoad(TrainingLoad):
 
 
 def load_of(workload: Workload, placement: Placement, profile: HardwareProfile, step_seconds: float) -> TrainingLoad:
-    """Return the load that a training job puts on the accelerator at a given step time.
-
-    Args:
-        workload: Demand of the training.
-        placement: Placement of the training.
-        profile: Profile of the placement's accelerator.
-        step_seconds: Wall-clock seconds of a step.
-    """
+    """Return the load that a training job puts on the accelerator at a given step time, in wall-clock seconds."""
     samples_per_second = placement.batch_size / step_seconds
     # Rows are read forward, and read and written by the update; activations are written forward and read backward.
     bytes_per_sample = (
@@ -120,9 +113,7 @@ class LearnedPower:
     def fit(cls, profile: HardwareProfile, loads: Sequence[MeasuredLoad] = ()) -> "LearnedPower":
         """Fit measured loads on the accelerator; without loads, the linear model of the profile's two points is used.
 
-        Args:
-            profile: Profile of the accelerator.
-            loads: Loads with measured power; the caller removes implausible values.
+        The caller removes implausible watts.
         """
         return cls(profile, _line(profile, loads), loads)
 
@@ -166,7 +157,8 @@ class LearnedPower:
     def _intensities(self, loads: Sequence[TrainingLoad]) -> NDArray[np.float64]:
         """Return the utilisation of each part of the accelerator, in units of the length scales, `[loads, 5]`."""
         rates = self._profile.matmul_flops_per_second
-        highest = self._highest_watts()
+        busy = self._profile.busy_watts
+        highest = busy.value if busy else max((load.watts for load in self._loads), default=1.0)
         return np.array(
             [
                 [
@@ -180,20 +172,9 @@ class LearnedPower:
             ]
         )
 
-    def _highest_watts(self) -> float:
-        """Return the profile's watts at full load, or the highest measured watts."""
-        busy = self._profile.busy_watts
-        return busy.value if busy is not None else max((load.watts for load in self._loads), default=1.0)
-
 
 def with_learned_joules(prediction: Prediction, load: TrainingLoad, power: LearnedPower) -> Prediction:
-    """Return the prediction with energy at the learned power; measured energy stays unchanged.
-
-    Args:
-        prediction: Prediction of a placement.
-        load: Load of the same placement at the predicted step time.
-        power: Learned power of the placement's accelerator.
-    """
+    """Return the prediction with energy at the learned power; measured energy stays unchanged."""
     watts = power.watts(load)
     if prediction.energy_source == "measured" or watts is None:
         return prediction

@@ -33,15 +33,7 @@ def predict_memory_bytes(
     *,
     restores: bool = True,
 ) -> int:
-    """Return the predicted peak memory in bytes of one process, or one device, of the placement; see `memory_on`.
-
-    Args:
-        workload: Demand of one sample and of one step.
-        placement: Placement on the accelerator that `profile` describes.
-        profile: Profile of the accelerator.
-        process_bytes: Memory that the process holds before training, counted for a CPU.
-        restores: Whether the weights of the best epoch are read back at the end, because it is not the last epoch.
-    """
+    """Return the predicted peak memory in bytes of one process, or one device, of the placement; see `memory_on`."""
     accelerator = profile.accelerator
     return memory_on(
         accelerator.kind,
@@ -67,14 +59,6 @@ def memory_on(
     On a CPU the peak is in a step or at the end. A step holds weights, optimiser state and the tensors alive in forward
     and backward, with the allocator's waste. At the end the best epoch's weights are read back beside the current
     weights. On a GPU a copy of the best weights is counted during the whole training run.
-
-    Args:
-        kind: Kind of the accelerator, `cpu` or `cuda`.
-        workload: Demand of one sample and of one step.
-        placement: Placement on the accelerator.
-        process_bytes: Memory that the process holds before training, counted for a CPU.
-        restores: Whether the weights of the best epoch are read back at the end, because it is not the last epoch.
-        instruction_sets: Instruction sets of the processor; empty if unknown.
     """
     samples = math.ceil(placement.batch_size / placement.processes)
     state = workload.parameter_bytes + workload.optimizer_bytes
@@ -89,32 +73,16 @@ def memory_on(
     loads_tile_kernels = placement.precision == "bf16" and "amx_bf16" in instruction_sets
     kernels = KERNEL_BYTES + HALF_KERNEL_BYTES * loads_half_kernels + TILE_KERNEL_BYTES * loads_tile_kernels
     transient = step + batches
-    marks, pieces = _checkpoint_bytes(workload)
+    tables = workload.parameter_bytes - workload.dense_parameter_bytes
+    marks = pieces = 0.0
+    read_back = workload.parameter_bytes
+    if workload.dense_parameter_bytes and tables >= READ_IN_PIECES_FROM_BYTES:
+        rows = tables * workload.lookups_per_sample / max(workload.lookup_bytes_per_sample, 1.0)
+        marks, pieces = MARK_BYTES_A_ROW * rows, min(tables, PIECES_BYTES)
+        read_back = workload.dense_parameter_bytes + min(tables, PIECES_BYTES)
     at_work = (1 + HEAP_WASTE) * transient + pieces
-    at_end = _read_back_bytes(workload) * restores + transient
+    at_end = read_back * restores + transient
     return math.ceil(process_bytes + kernels + state + marks + workload.mapped_bytes + max(at_work, at_end))
-
-
-def _read_back_bytes(workload: Workload) -> int:
-    if not _is_in_pieces(workload):
-        return workload.parameter_bytes
-    return workload.dense_parameter_bytes + min(_table_bytes(workload), PIECES_BYTES)
-
-
-def _checkpoint_bytes(workload: Workload) -> tuple[float, float]:
-    """Return the bytes that checkpoints hold during training, and the bytes that writing a checkpoint needs."""
-    if not _is_in_pieces(workload):
-        return 0.0, 0.0
-    rows = _table_bytes(workload) * workload.lookups_per_sample / max(workload.lookup_bytes_per_sample, 1.0)
-    return MARK_BYTES_A_ROW * rows, min(_table_bytes(workload), PIECES_BYTES)
-
-
-def _is_in_pieces(workload: Workload) -> bool:
-    return bool(workload.dense_parameter_bytes) and _table_bytes(workload) >= READ_IN_PIECES_FROM_BYTES
-
-
-def _table_bytes(workload: Workload) -> int:
-    return workload.parameter_bytes - workload.dense_parameter_bytes
 
 
 def stores_tables_in_file(workload: Workload, placement: Placement) -> bool:

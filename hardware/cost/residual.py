@@ -108,13 +108,9 @@ class Residual:
         accelerators = sorted({observation.accelerator_model for observation in observations})
         inputs = np.array(
             [
-                [
-                    *_features(
-                        observation.workload, observation.placement, observation.predicted_seconds, observation.parts
-                    ),
-                    *_one_hot(observation.accelerator_model, accelerators),
-                ]
-                for observation in observations
+                _features(one.workload, one.placement, one.predicted_seconds, one.parts)
+                + [float(one.accelerator_model == known) for known in accelerators]
+                for one in observations
             ]
         )
         targets = np.log([observation.measured_seconds / observation.predicted_seconds for observation in observations])
@@ -130,11 +126,7 @@ class Residual:
     ) -> Prediction:
         """Return the prediction with corrected times and the 90 % interval of the step time.
 
-        Args:
-            workload: Demand of the training.
-            placement: Placement of the training.
-            prediction: The cost model's uncorrected prediction; a measured prediction is returned unchanged.
-            accelerator_model: Vendor's name of the accelerator; None for the accelerator name of the placement.
+        A measured prediction stays unchanged.
         """
         return self.correct_all(workload, [(placement, prediction, accelerator_model or placement.accelerator)])[0]
 
@@ -159,10 +151,8 @@ class Residual:
             return np.zeros(len(predictions)), own
         inputs = np.array(
             [
-                [
-                    *_features(workload, placement, prediction.step_seconds, prediction.parts),
-                    *_one_hot(model, self._accelerators),
-                ]
+                _features(workload, placement, prediction.step_seconds, prediction.parts)
+                + [float(model == known) for known in self._accelerators]  # all zeros for an unknown accelerator
                 for placement, prediction, model in predictions
             ]
         )
@@ -220,11 +210,6 @@ def _features(
         math.log1p(workload.parameter_bytes) / 5,
         *(parts.get(name, 0.0) / predicted_seconds for name in PART_NAMES),
     ]
-
-
-def _one_hot(accelerator: str, accelerators: Sequence[str]) -> list[float]:
-    """Return a one-hot vector of the accelerator; all zeros for an unknown accelerator."""
-    return [float(accelerator == known) for known in accelerators]
 
 
 def scaled(prediction: Prediction, log_ratio: float, deviation: float) -> Prediction:

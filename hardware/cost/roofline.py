@@ -79,14 +79,7 @@ def build_roofline(
 def measure_products(
     profile: HardwareProfile, precision: Precision, products: Sequence[Product], seconds_each: float = 0.02
 ) -> float:
-    """Return the total seconds of matrix products, each measured alone on all cores.
-
-    Args:
-        profile: Profile of the accelerator to measure on.
-        precision: Data type of the operands.
-        products: Products to measure.
-        seconds_each: Time after which a measurement stops repeating.
-    """
+    """Return the total seconds of matrix products, each repeated alone on all cores for `seconds_each`."""
     accelerator, total = profile.accelerator, 0.0
     with threads(accelerator.cores if accelerator.kind == "cpu" else 1), torch.random.fork_rng():
         torch.manual_seed(0)
@@ -100,11 +93,6 @@ def measure_products(
 
 
 def rate_at_width(curve: Sequence[RowRate], row_bytes: int) -> float:
-    """Return the bytes per second of rows of a width, from the nearest measured width on a logarithmic scale.
-
-    Args:
-        curve: Measured rates, not empty.
-        row_bytes: Width of a row in bytes.
-    """
+    """Return the bytes per second of rows of a width, from the nearest measured width on a logarithmic scale."""
     nearest = min(curve, key=lambda point: abs(point.row_bytes.bit_length() - row_bytes.bit_length()))
     return nearest.bytes_per_second.value

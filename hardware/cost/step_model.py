@@ -90,11 +90,7 @@ class RawParts:
 
 
 class StepModel:
-    """Step-time model of one accelerator; fits to the profile's curves are made once and cached.
-
-    Args:
-        profile: Profile of the accelerator.
-    """
+    """Step-time model of one accelerator; fits to the profile's curves are made once and cached."""
 
     def __init__(self, profile: HardwareProfile) -> None:
         self.profile = profile
@@ -107,9 +103,8 @@ class StepModel:
         share = busy_share(placement, self.profile)
         factor = self._scaled([(costs.threads, costs.memory_factor) for costs in self.profile.step_costs], share) or 1.0
         dense, embedding = raw.products + factor * raw.traffic, factor * raw.tables
-        overhead = raw.operators + self._scaled(
-            [(costs.threads, costs.start_seconds) for costs in self.profile.step_costs], share
-        )
+        starts = [(costs.threads, costs.start_seconds) for costs in self.profile.step_costs]
+        overhead = raw.operators + self._scaled(starts, share)
         communication = self._communication_seconds(workload, placement)
         waiting = self._input_seconds(workload, placement, dense + embedding + overhead + communication)
         return StepParts(
@@ -118,7 +113,9 @@ class StepModel:
 
     def raw_parts(self, workload: Workload, placement: Placement) -> RawParts:
         """Return the seconds of each kind of work alone; `parts` combines them."""
-        samples = math.ceil(placement.batch_size / self._devices(placement))
+        # Processes on one CPU share its cores and count as one device.
+        devices = placement.processes if self.profile.accelerator.kind == "cuda" else 1
+        samples = math.ceil(placement.batch_size / devices)
         share = busy_share(placement, self.profile)
         products, traffic = self._dense_seconds(workload, placement.precision, samples, share)
         return RawParts(
@@ -130,10 +127,6 @@ class StepModel:
 
     def _scaled(self, by_threads: Sequence[tuple[int, float]], share: float) -> float:
         return scaled_seconds([(threads / self._cores, value) for threads, value in by_threads], share)
-
-    def _devices(self, placement: Placement) -> int:
-        """Return the number of devices that split a batch; processes on one CPU share its cores and count as one."""
-        return placement.processes if self.profile.accelerator.kind == "cuda" else 1
 
     def _dense_seconds(
         self, workload: Workload, precision: Precision, samples: int, share: float
@@ -166,14 +159,9 @@ class StepModel:
         if not workload.lookups_per_sample:
             return 0.0
         if self.profile.step_costs:
-            cache_bytes = self.profile.cache_bytes
-            return self._scaled(
-                [
-                    (costs.threads, table_seconds(costs, workload, samples, cache_bytes))
-                    for costs in self.profile.step_costs
-                ],
-                share,
-            )
+            costs, cache_bytes = self.profile.step_costs, self.profile.cache_bytes
+            seconds = [(one.threads, table_seconds(one, workload, samples, cache_bytes)) for one in costs]
+            return self._scaled(seconds, share)
         row_bytes = workload.lookup_bytes_per_sample / workload.lookups_per_sample
         gather = self.profile.gather_bytes_per_second.value
         lookup = row_seconds(self.profile.gather_curve, row_bytes) or row_bytes / gather
@@ -216,14 +204,7 @@ class StepModel:
 
 
 def table_seconds(costs: StepCosts, workload: Workload, samples: int, cache_bytes: int) -> float:
-    """Return the seconds to look up and update the tables once, with the thread count of `costs`.
-
-    Args:
-        costs: Costs of bags, rows and bytes.
-        workload: Demand, whose skew gives the share of the rows that comes from the caches.
-        samples: Samples of the step.
-        cache_bytes: Size of the last-level cache.
-    """
+    """Return the seconds to look up and update the tables once, with the thread count of `costs`."""
     bags = workload.tables or workload.lookups_per_sample
     cached = workload.cached_share(cache_bytes)
     byte_seconds = cached * costs.cached_byte_seconds + (1 - cached) * costs.byte_seconds
@@ -238,9 +219,7 @@ def table_seconds(costs: StepCosts, workload: Workload, samples: int, cache_byte
 def scaled_seconds(measured: Sequence[tuple[float, float]], share: float) -> float:
     """Return the seconds at a share of the cores, by power-law interpolation; 0 without measurements.
 
-    Args:
-        measured: Pairs (share of the cores, seconds), ascending by share.
-        share: Share of the cores.
+    `measured` has pairs (share of the cores, seconds), ascending by share.
     """
     if not measured:
         return 0.0

@@ -3,15 +3,11 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-HOST_ROOT = Path("/")
+HOST_ROOT = Path("/")  # tests pass the root of a copy
 
 
 def cpu_quota(root: Path = HOST_ROOT) -> float | None:
-    """Return the processor time that this process may use, in cores; None without a limit.
-
-    Args:
-        root: Root of the file system; tests point it at a copy.
-    """
+    """Return the processor time that this process may use, in cores; None without a limit."""
     quotas = []
     for folder in _folders(root, "cpu"):
         words = _fields(folder / "cpu.max")
@@ -23,11 +19,7 @@ def cpu_quota(root: Path = HOST_ROOT) -> float | None:
 
 
 def memory_limit_bytes(root: Path = HOST_ROOT) -> int | None:
-    """Return the bytes of memory that this process may use; None without a limit.
-
-    Args:
-        root: Root of the file system; tests point it at a copy.
-    """
+    """Return the bytes of memory that this process may use; None without a limit."""
     limits = []
     for folder in _folders(root, "memory"):
         words = _fields(folder / "memory.max") or _fields(folder / "memory.limit_in_bytes")
@@ -54,8 +46,12 @@ def _folders(root: Path, controller: str) -> Iterator[Path]:
 
 
 def _fields(path: Path) -> tuple[str, ...]:
-    """Return the fields of a kernel file, separated by white space; empty if the file is absent."""
+    return tuple(kernel_text(path).split())
+
+
+def kernel_text(path: Path) -> str:
+    """Return the content of a kernel file without surrounding white space; empty if it is absent or unreadable."""
     try:
-        return tuple(path.read_text().split())
+        return path.read_text(errors="replace").strip()
     except OSError:
-        return ()
+        return ""

@@ -18,7 +18,16 @@ log = logging.getLogger(__name__)
 
 def local_accelerators() -> list[Accelerator]:
     """Return every device of this machine that can run a training job, the CPU first."""
-    return [_local_cpu(), *_local_cuda_devices()]
+    cpu = Accelerator(
+        name="cpu",
+        model=cpu_identity().model_name,
+        kind="cpu",
+        cores=usable_cores(),
+        memory_bytes=usable_memory_bytes(),
+        instruction_sets=instruction_sets(),
+        topology=cpu_topology(),
+    )
+    return [cpu, *_local_cuda_devices()]
 
 
 def host_fingerprint(accelerators: list[Accelerator]) -> str:
@@ -37,13 +46,9 @@ def host_fingerprint(accelerators: list[Accelerator]) -> str:
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Return the number of physical cores that this process may use, within its affinity mask and its CPU quota.
-
-    Args:
-        root: Root of the file system; tests point it at a copy.
-    """
-    processors = _affinity()
-    cores = {core_of(processor, root) for processor in processors}
+    """Return the number of physical cores that this process may use, within its affinity mask and its CPU quota."""
+    affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    cores = {core_of(processor, root) for processor in affinity}
     quota = cpu_quota(root)
     return max(1, len(cores) if quota is None else min(len(cores), int(quota)))
 
@@ -69,18 +74,6 @@ def cpu_identity(root: Path = Path("/")) -> CpuIdentity:
 def last_level_cache_bytes(root: Path = Path("/")) -> int:
     """Return the bytes of the first processor's largest cache; 32 MiB if the kernel does not report caches."""
     return max((cache.size_bytes for cache in cpu_topology(root).caches), default=32 * 2**20)
-
-
-def _local_cpu() -> Accelerator:
-    return Accelerator(
-        name="cpu",
-        model=cpu_identity().model_name,
-        kind="cpu",
-        cores=usable_cores(),
-        memory_bytes=usable_memory_bytes(),
-        instruction_sets=instruction_sets(),
-        topology=cpu_topology(),
-    )
 
 
 def _local_cuda_devices() -> list[Accelerator]:
@@ -115,10 +108,3 @@ def _local_cuda_devices() -> list[Accelerator]:
             )
         )
     return accelerators
-
-
-def _affinity() -> list[int]:
-    """Return the logical processors that the scheduler may run this process on."""
-    if hasattr(os, "sched_getaffinity"):
-        return sorted(os.sched_getaffinity(0))
-    return list(range(os.cpu_count() or 1))

@@ -20,7 +20,16 @@ def zeus_gpu(accelerator: str) -> "GPU":
     """
     import torch
 
-    return _amd_gpu(accelerator) if torch.version.hip else _nvidia_gpu(accelerator)
+    if not torch.version.hip:
+        return _nvidia_gpu(accelerator)
+    from zeus.device.gpu.amd import amdsmi_is_available
+
+    if not amdsmi_is_available():
+        raise HardwareError(f"AMD SMI is not installed or does not answer, so the GPU {accelerator} cannot be queried")
+    index, gpus = int(accelerator.partition(":")[2] or 0), _amd_gpus()
+    if index >= len(gpus):
+        raise HardwareError(f"AMD SMI does not list the GPU {accelerator}")
+    return gpus[index]
 
 
 def amd_device_names() -> list[str]:
@@ -51,23 +60,8 @@ def _nvidia_gpu(accelerator: str) -> "GPU":
         raise HardwareError(f"NVML refuses access to the GPU {accelerator} ({first_line(error)})") from error
 
 
-def _amd_gpu(accelerator: str) -> "GPU":
-    from zeus.device.gpu.amd import amdsmi_is_available
-
-    if not amdsmi_is_available():
-        raise HardwareError(f"AMD SMI is not installed or does not answer, so the GPU {accelerator} cannot be queried")
-    index, gpus = int(accelerator.partition(":")[2] or 0), _amd_gpus()
-    if index >= len(gpus):
-        raise HardwareError(f"AMD SMI does not list the GPU {accelerator}")
-    return gpus[index]
-
-
 def _amd_gpus() -> "Sequence[GPU]":
-    """Return Zeus' objects in torch's order; Zeus has tested which of their counters are reliable.
-
-    Raises:
-        HardwareError: the library refuses.
-    """
+    """Return Zeus' objects in torch's order; Zeus has tested which of their counters are reliable."""
     from zeus.device.gpu import get_gpus
     from zeus.device.gpu.amd import AMDGPUs
     from zeus.exception import ZeusBaseError

@@ -14,6 +14,8 @@ import os
 import socket
 from pathlib import Path
 
+from shunter.hardware.devices.cgroup import kernel_text
+
 PRODUCT = b"shunter machine"
 # Placeholders that vendors write instead of a serial number; many thousands of machines share them.
 PLACEHOLDERS = {"", "none", "default string", "to be filled by o.e.m.", "not specified", "system serial number"}
@@ -23,32 +25,30 @@ ETHERNET = "1"
 
 
 def machine_id(root: Path = Path("/")) -> str:
-    """Return 16 hexadecimal digits that identify this machine permanently; the hash does not reveal the ids behind it.
-
-    Args:
-        root: Root of the file system; tests point it at a copy.
-    """
+    """Return 16 hexadecimal digits that identify this machine permanently; a hash that does not reveal its ids."""
     facts = _of_a_container(root) if is_container(root) else _of_an_installation(root)
     return hashlib.blake2b("\n".join(facts).encode(), key=PRODUCT, digest_size=8).hexdigest()
 
 
 def is_container(root: Path = Path("/")) -> bool:
-    """Return True if this process sees the file system of a container image instead of the machine's.
-
-    Args:
-        root: Root of the file system; tests point it at a copy.
-    """
+    """Return True if this process sees the file system of a container image instead of the machine's."""
     if any((root / mark).exists() for mark in CONTAINER_MARKS):
         return True
     if root == Path("/") and "KUBERNETES_SERVICE_HOST" in os.environ:
         return True
-    return any(word in _text(root / "proc/1/cgroup") for word in CONTAINER_WORDS)
+    return any(word in kernel_text(root / "proc/1/cgroup") for word in CONTAINER_WORDS)
 
 
 def _of_an_installation(root: Path) -> list[str]:
     """Return the installation's id and network card addresses; the host name if there are neither."""
-    facts = [_number(root / "etc/machine-id"), *_card_addresses(root)]
-    found = [fact for fact in facts if fact]
+    addresses = []
+    for card in root.glob("sys/class/net/*"):
+        device = card / "device"
+        # The addresses of cards that are not built in can change.
+        is_built_in = device.exists() and "/usb" not in str(device.resolve()) and not (card / "wireless").exists()
+        if is_built_in and kernel_text(card / "type") == ETHERNET:
+            addresses.append(_number(card / "address"))
+    found = [fact for fact in (_number(root / "etc/machine-id"), *sorted(addresses)) if fact]
     return ["installation", *found] if found else ["name", socket.gethostname()]
 
 
@@ -64,25 +64,7 @@ def _of_a_container(root: Path) -> list[str]:
     return ["boot", boot] if boot else ["name", socket.gethostname()]
 
 
-def _card_addresses(root: Path) -> list[str]:
-    """Return the sorted addresses of built-in Ethernet cards; addresses of all other cards can change."""
-    addresses = []
-    for card in root.glob("sys/class/net/*"):
-        device = card / "device"
-        is_built_in = device.exists() and "/usb" not in str(device.resolve()) and not (card / "wireless").exists()
-        if is_built_in and _text(card / "type") == ETHERNET:
-            addresses.append(_number(card / "address"))
-    return sorted(addresses)
-
-
 def _number(path: Path) -> str:
     """Return the file's content; empty if the file is unreadable or holds a placeholder or only zeros and Fs."""
-    text = _text(path).lower()
+    text = kernel_text(path).lower()
     return "" if text in PLACEHOLDERS or not text.strip("0f-:. ") else text
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return ""

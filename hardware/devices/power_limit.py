@@ -93,12 +93,6 @@ def power_limit(
     The limit is also restored after errors, Ctrl-C, SIGTERM and at the end of Python. After a kill -9 the former limit
     is still in the record; `restore_abandoned`, or the next limit on the device, restores it.
 
-    Args:
-        device: Device of this machine.
-        watts: Power limit; None changes nothing.
-        allowed: Whether the operator permits power limits (`Settings().allow_power_limit`).
-        record: File of the limits to restore; if None, `power_limits.json` in Shunter's home.
-
     Raises:
         RequestError: the limit is not permitted, or is outside the device's range.
         HardwareError: this process lacks the privileges, or another process has limited the device.
@@ -125,10 +119,6 @@ def power_limit(
 @contextmanager
 def limited(accelerator: str, watts: float | None) -> Iterator[None]:
     """Apply `power_limit` to an accelerator of this machine by name, if the settings permit it.
-
-    Args:
-        accelerator: `cuda:<i>`.
-        watts: The limit; None changes nothing and accesses no device.
 
     Raises:
         RequestError: The limit is not permitted, or is outside the device's range.
@@ -161,10 +151,6 @@ def default_record() -> Path:
 def restore_abandoned(device: PowerLimited, record: Path | None = None) -> float | None:
     """Restore the limit that a killed process changed on `device`.
 
-    Args:
-        device: Device of this machine.
-        record: File of the limits, as in `power_limit`.
-
     Returns:
         The restored limit in watts; None if there was nothing to restore.
 
@@ -173,7 +159,8 @@ def restore_abandoned(device: PowerLimited, record: Path | None = None) -> float
     """
     record = record or default_record()
     entry = _entries(record).get(device.identity)
-    if entry is None or _is_running(entry):
+    # The pid of an ended process may belong to another process.
+    if entry is None or process_mark(entry["pid"]) == entry.get("mark", "of an earlier version"):
         return None
     try:
         device.set_limit_watts(entry["watts"])
@@ -279,11 +266,6 @@ def _entries(record: Path) -> dict[str, dict[str, Any]]:
         quarantine(record, error.reason)
         log.warning("A killed training may have left a GPU with a lower power limit: compare with `nvidia-smi -q`.")
         return {}
-
-
-def _is_running(entry: dict[str, Any]) -> bool:
-    """Return True if the process that set the limit still runs; its pid may meanwhile belong to another process."""
-    return process_mark(entry["pid"]) == entry.get("mark", "of an earlier version")
 
 
 def _forget(record: Path, identity: str) -> None:

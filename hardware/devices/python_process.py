@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import shunter.errors
-from shunter.hardware.devices.memory_kills import memory_kills
+from shunter.hardware.devices.memory_limits import memory_kills
 from shunter.python_processes import start_python
 
 FROM_OUTSIDE = (-signal.SIGKILL, -signal.SIGTERM)
@@ -19,14 +19,6 @@ class PythonProcess:
     """Subprocess that runs `python -m module arguments`.
 
     The process has its own session, so that Ctrl-C in a terminal does not reach it. The caller must end it.
-
-    Args:
-        module: Module to run, with the import path of this process.
-        arguments: Command-line arguments.
-        threads: Threads of the libraries that read the environment (`OMP_NUM_THREADS`).
-        log: File of the output; None uses a temporary file.
-        environment: Variables added to those of this process.
-        descriptors: Open files that the process inherits under the same numbers.
     """
 
     def __init__(

@@ -3,9 +3,8 @@
 import re
 from pathlib import Path
 
+from shunter.hardware.devices.cgroup import HOST_ROOT, kernel_text
 from shunter.hardware.types import Cache, CpuTopology
-
-HOST_ROOT = Path("/")
 
 # Instruction sets that determine the speed of matrix products and gathers; all other flags are ignored.
 TELLING_FLAGS = (
@@ -19,11 +18,11 @@ def cpu_topology(root: Path = HOST_ROOT) -> CpuTopology:
 
     If the kernel reports nothing (in some containers and virtual machines), one socket, one NUMA node and one thread
     per core are assumed.
-
-    Args:
-        root: Root of the file system; tests point it at a copy.
     """
-    processors = _online(root)
+    processors = parse_list(kernel_text(root / "sys/devices/system/cpu/online"))
+    if not processors:
+        numbers = re.findall(r"^processor\s*:\s*(\d+)", kernel_text(root / "proc/cpuinfo"), flags=re.MULTILINE)
+        processors = [int(number) for number in numbers] or [0]
     cores = {core_of(processor, root) for processor in processors}
     nodes = [path for path in (root / "sys/devices/system/node").glob("node[0-9]*") if path.is_dir()]
     return CpuTopology(
@@ -46,13 +45,13 @@ def instruction_sets(root: Path = HOST_ROOT) -> tuple[str, ...]:
 def core_of(processor: int, root: Path = HOST_ROOT) -> tuple[str, str]:
     """Return package and core of a logical processor, so that two hardware threads of one core count once."""
     topology = root / f"sys/devices/system/cpu/cpu{processor}/topology"
-    package, core = _text(topology / "physical_package_id").strip(), _text(topology / "core_id").strip()
+    package, core = kernel_text(topology / "physical_package_id"), kernel_text(topology / "core_id")
     return (package, core) if package and core else ("?", str(processor))
 
 
 def cpu_facts(root: Path = HOST_ROOT) -> dict[str, str]:
     """Return the first processor's block of /proc/cpuinfo; empty if there is none."""
-    block = _text(root / "proc/cpuinfo").split("\n\n", 1)[0]
+    block = kernel_text(root / "proc/cpuinfo").split("\n\n", 1)[0]
     pairs = (line.split(":", 1) for line in block.splitlines() if ":" in line)
     return {key.strip(): value.strip() for key, value in pairs}
 
@@ -66,40 +65,19 @@ def parse_list(text: str) -> list[int]:
     return numbers
 
 
-def _online(root: Path) -> list[int]:
-    processors = parse_list(_text(root / "sys/devices/system/cpu/online"))
-    if processors:
-        return processors
-    numbers = re.findall(r"^processor\s*:\s*(\d+)", _text(root / "proc/cpuinfo"), flags=re.MULTILINE)
-    return [int(number) for number in numbers] or [0]
-
-
 def _caches(processors: list[int], root: Path) -> tuple[Cache, ...]:
     """Return each kind of cache once, with the count of such caches in the machine."""
     found: dict[tuple[int, str, int, int], set[str]] = {}
     for processor in processors:
         for folder in (root / f"sys/devices/system/cpu/cpu{processor}/cache").glob("index[0-9]*"):
-            level, kind = _text(folder / "level").strip(), _text(folder / "type").strip()
-            size_bytes = _size_bytes(_text(folder / "size").strip())
-            if not level.isdigit() or not kind or size_bytes is None:
+            level, kind = kernel_text(folder / "level"), kernel_text(folder / "type")
+            size = re.fullmatch(r"(\d+)([KMG]?)", kernel_text(folder / "size"))
+            if not level.isdigit() or not kind or not size:
                 continue
-            shared = _text(folder / "shared_cpu_list").strip() or str(processor)
+            size_bytes = int(size[1]) * {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}[size[2]]
+            shared = kernel_text(folder / "shared_cpu_list") or str(processor)
             found.setdefault((int(level), kind.lower(), size_bytes, len(parse_list(shared))), set()).add(shared)
     return tuple(
         Cache(level=level, kind=kind, size_bytes=size, shared_by_threads=threads, count=len(instances))
         for (level, kind, size, threads), instances in sorted(found.items())
     )
-
-
-def _size_bytes(text: str) -> int | None:
-    units = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
-    match = re.fullmatch(r"(\d+)([KMG]?)", text)
-    return int(match[1]) * units[match[2]] if match else None
-
-
-def _text(path: Path) -> str:
-    """Return the content of a kernel file; empty if the file is absent or unreadable."""
-    try:
-        return path.read_text()
-    except OSError:
-        return ""

@@ -13,11 +13,6 @@ class Component:
 
     All sources run from the start. If a counter stops, runs backwards or fails, the next source covers the whole
     window.
-
-    Args:
-        name: `processor` or the accelerator's name.
-        sources: Energy sources in order of preference.
-        refused: Reasons why better sources could not be opened.
     """
 
     def __init__(self, name: str, sources: Sequence[EnergySource], refused: Sequence[str] = ()) -> None:
@@ -51,11 +46,7 @@ class Component:
         self._highest = dict(self._start)
 
     def sample(self, seconds: float) -> None:
-        """Read the best source, and all sources that must be read often to count correctly.
-
-        Args:
-            seconds: Time since `start`.
-        """
+        """Read the best source, and the sources that must be read often, at a number of seconds after the start."""
         believed = False
         for source in self._start:
             if not believed or source.needs_sampling:
@@ -63,15 +54,14 @@ class Component:
                 believed = believed or (joules is not None and joules > 0)
 
     def read(self, seconds: float, *, look: bool = True) -> EnergyReading:
-        """Return the joules since `start` from the first source with a plausible result.
-
-        Args:
-            seconds: Time since `start`.
-            look: Whether to read the sources now, instead of using their last readings.
-        """
+        """Return the joules since `start` by the first plausible source; without `look`, by its last reading."""
         still = []
         for source in self._start:
-            joules = self._advance(source, seconds) if look else self._seen(source)
+            if look:
+                joules = self._advance(source, seconds)
+            else:
+                failed = source in self._backwards or source in self._faults
+                joules = None if failed else self._highest[source] - self._start[source]
             if joules is None:
                 continue
             if joules > 0:
@@ -82,11 +72,7 @@ class Component:
         return EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=description)
 
     def series(self, reading: EnergyReading) -> JouleSeries:
-        """Return joules over time, from the source that gave `reading`; `reading` becomes the last point.
-
-        Args:
-            reading: Last result of `read`.
-        """
+        """Return joules over time, from the source that gave `reading`; `reading` becomes the last point."""
         assert self._used is not None, "nothing was read"
         assert reading.joules is not None, "nothing was counted"
         series = self._series[self._used]
@@ -110,11 +96,6 @@ class Component:
         self._highest[source] = now
         self._series[source].add(seconds, now - self._start[source])
         return now - self._start[source]
-
-    def _seen(self, source: EnergySource) -> float | None:
-        """Return a source's joules since the start at its last reading; None if that reading failed."""
-        failed = source in self._backwards or source in self._faults
-        return None if failed else self._highest[source] - self._start[source]
 
     def _reading_of(self, source: EnergySource, joules: float, seconds: float, still: Sequence[str]) -> EnergyReading:
         reasons = self._reasons(still)

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shunter.errors import HardwareError, first_line
-from shunter.hardware.catalogue.design_power import IDLE_SHARE, IDLE_SHARE_BOUNDS
-from shunter.hardware.catalogue.rows import CpuIdentity, load_catalogue
+from shunter.hardware.catalogue.rows import IDLE_SHARE, IDLE_SHARE_BOUNDS, CpuIdentity, load_catalogue
 from shunter.hardware.meters.process_time import ProcessTime
 from shunter.hardware.meters.source import SENSOR_SHARE, EnergySource, Uncertainty
 
@@ -108,12 +107,6 @@ class ProcessShare(EnergySource):
     Each interval between two readings is divided in proportion to busy core-seconds, as power models for containers do
     (Scaphandre, Kepler). Idle power and shared caches are divided the same way. The share counts as measured while
     other processes use at most `SENSOR_SHARE` of the busy time; otherwise it counts as an estimate.
-
-    Args:
-        whole: Counter of the machine.
-        time_used: Processor time of this process and of the machine.
-        idle_watts: Idle power of the machine; None if unknown.
-        clock: Clock in seconds; tests pass their own.
     """
 
     needs_sampling = True
@@ -225,9 +218,9 @@ class CpuTimeEstimate(EnergySource):
     method = "estimated"
     interval_seconds = 2.0  # Rare readings are equally exact, and a reading with child processes is slow.
 
-    def __init__(self, model: CpuPowerModel, time_used: ProcessTime | None = None) -> None:
+    def __init__(self, model: CpuPowerModel) -> None:
         self._model = model
-        self._time_used = time_used or ProcessTime()
+        self._time_used = ProcessTime()
         self.description = model.description
 
     def joules(self) -> float:

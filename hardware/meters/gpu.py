@@ -17,9 +17,6 @@ IDLE_SHARE_BOUNDS = (0.05, 0.3)
 class GpuCounter(EnergySource):
     """Energy counter of one device: NVIDIA since Volta, AMD Instinct.
 
-    Args:
-        accelerator: Name `cuda:<i>` of the device.
-
     Raises:
         HardwareError: the device cannot be accessed.
     """
@@ -70,9 +67,6 @@ def gpu_power(accelerator: str) -> PowerIntegral:
 
 class GpuUtilisationEstimate(PowerIntegral):
     """Energy estimate by utilisation (the share of the time with running kernels) times design power.
-
-    Args:
-        accelerator: Name `cuda:<i>` of the device.
 
     Raises:
         HardwareError: NVML does not list the device, or its design power is unknown.
@@ -143,11 +137,7 @@ def _design_watts(handle: object) -> tuple[float, str]:
 
 
 def _plain_power(accelerator: str) -> float:
-    """Return the power in milliwatts by NVML's oldest call, the only one before Volta.
-
-    Raises:
-        HardwareError: NVML does not answer.
-    """
+    """Return the power in milliwatts by NVML's oldest call, the only one before Volta."""
     import pynvml
 
     from shunter.hardware.devices.nvml import nvml_handle

@@ -11,9 +11,6 @@ from shunter.hardware.meters.source import SENSOR_SHARE, EnergySource, Uncertain
 class GpuUse:
     """Use of a device by process, from NVML.
 
-    Args:
-        accelerator: Name `cuda:<i>` of the device.
-
     Raises:
         HardwareError: NVML does not list the device, or refuses access.
     """
@@ -68,13 +65,7 @@ class GpuUse:
 
 
 class GpuShare(EnergySource):
-    """Energy source that attributes a device's joules to this process tree by the device use of each process.
-
-    Args:
-        whole: Energy source of the whole device.
-        own_share: Share of this process tree since the last call, as `GpuUse.own_share` returns it.
-        idle_watts: Idle power of the device; None if unknown.
-    """
+    """Energy source that attributes a device's joules to this process tree by the device use of each process."""
 
     needs_sampling = True
 
@@ -102,15 +93,12 @@ class GpuShare(EnergySource):
         self._joules += stretch * self._share()
         others = self._whole_joules - self._joules
         self.method = "estimated" if others > SENSOR_SHARE * self._whole_joules else self._whole.method
-        self.description = self._describe()
-        return self._joules
-
-    def _describe(self) -> str:
-        """Return a description of the energy source, and of how energy is divided between processes."""
+        self.description = self._whole.description
         if self._unknown:
-            return f"{self._whole.description}, including other processes on it ({self._unknown})"
-        divided = self._joules < self._whole_joules
-        return self._whole.description + (", divided by the use of the processes on it" if divided else "")
+            self.description += f", including other processes on it ({self._unknown})"
+        elif self._joules < self._whole_joules:
+            self.description += ", divided by the use of the processes on it"
+        return self._joules
 
     def _share(self) -> float:
         """Return this process tree's share; 1 if the share is unknown, with the reason in the description."""

@@ -35,12 +35,7 @@ PROCESSOR = "processor"
 
 
 class Stretch:
-    """Counting period of a component, from its start until it is closed or the meter ends.
-
-    Args:
-        component: Component to count; it is started here.
-        since_seconds: Start of the period, in seconds of the meter.
-    """
+    """Counting period of a component, from its start until it is closed or the meter ends."""
 
     def __init__(self, component: Component, since_seconds: float = 0.0) -> None:
         self._component = component
@@ -102,30 +97,19 @@ def measure_energy(
         cores: Cores whose idle power the estimate counts, for a process that shares the machine; None: all usable.
     """
     counter = _process_counter if scope == "process" else RaplCounter
-    processor = _open(PROCESSOR, counter, partial(_cpu_estimate, cores))
+    processor = _open(PROCESSOR, counter, lambda: CpuTimeEstimate(cpu_power_model(cores)))
     names = [name for name in dict.fromkeys(accelerators) if name != "cpu"]
     opener = partial(_device, is_shared=scope == "process")
     return EnergyMeter([processor, *map(opener, names)], opener=opener)
 
 
 def cpu_power_model(cores: int | None = None) -> CpuPowerModel:
-    """Return the power model of this machine's processor.
-
-    Args:
-        cores: Number of cores that count; None: all that this process may use.
-    """
+    """Return the power model of this machine's processor, for a number of cores; None: all usable cores."""
     return CpuPowerModel(cpu_identity(), usable_cores() if cores is None else cores)
 
 
 class EnergyMeter:
-    """Context manager that measures the energy of a period of work; readable while the work runs.
-
-    Args:
-        components: Components to count.
-        clock: Clock in seconds; tests pass their own.
-        sample: Whether a thread reads the sources during the work.
-        opener: Function that opens the component of an accelerator that is added later.
-    """
+    """Context manager that measures the energy of a period of work; readable while the work runs."""
 
     def __init__(
         self,
@@ -172,11 +156,7 @@ class EnergyMeter:
             self._thread.join()
 
     def count_only(self, accelerators: Collection[str]) -> None:
-        """Count the processor and these accelerators from now on; energy counted before stays in the total.
-
-        Args:
-            accelerators: Names, as in `measure_energy`, of the reserved accelerators.
-        """
+        """Count the processor and these accelerators from now on; energy counted before stays in the total."""
         wanted = {PROCESSOR, *accelerators} - {"cpu"}
         with self._lock:
             if self._reading is not None:
@@ -256,13 +236,7 @@ class EnergyMeter:
 
 
 def wait_seconds(interval_seconds: float, processor_seconds: float, looking_seconds: float) -> float:
-    """Return the seconds until the next reading: the interval, or longer if readings take too large a share of time.
-
-    Args:
-        interval_seconds: Interval of the sources.
-        processor_seconds: Processor time of the last reading.
-        looking_seconds: Wall-clock time of the last reading, including waits for locks and drivers.
-    """
+    """Return the seconds until the next reading: the interval, or longer if readings take too large a share of time."""
     return max(interval_seconds, processor_seconds / MOST_SAMPLING_SHARE, looking_seconds / MOST_LOOKING_SHARE)
 
 
@@ -289,10 +263,6 @@ def _sum(parts: Sequence[EnergyReading], seconds: float) -> EnergyReading:
     )
 
 
-def _cpu_estimate(cores: int | None) -> CpuTimeEstimate:
-    return CpuTimeEstimate(cpu_power_model(cores))
-
-
 def _process_counter() -> ProcessShare:
     whole = CpuPowerModel(cpu_identity(), psutil.cpu_count(logical=False) or usable_cores())
     return ProcessShare(RaplCounter(), idle_watts=whole.idle_watts)
@@ -300,19 +270,17 @@ def _process_counter() -> ProcessShare:
 
 def _device(name: str, *, is_shared: bool) -> Component:
     """Return the component of `cuda:<i>`, which other processes may share."""
-    openers = (GpuCounter, gpu_power, GpuUtilisationEstimate)
-    return _open(name, *(partial(_device_source, opener, name, is_shared) for opener in openers))
 
+    def source(opener: Callable[[str], EnergySource]) -> EnergySource:
+        whole = opener(name)
+        if not is_shared:
+            return whole
+        try:  # the share of this process tree
+            return GpuShare(whole, GpuUse(name).own_share, gpu_idle_watts(name))
+        except HardwareError:
+            return whole  # an AMD device: its library does not report use by process
 
-def _device_source(opener: Callable[[str], EnergySource], name: str, is_shared: bool) -> EnergySource:
-    """Open one energy source of a device: the whole device, or the share of this process tree."""
-    source = opener(name)
-    if not is_shared:
-        return source
-    try:
-        return GpuShare(source, GpuUse(name).own_share, gpu_idle_watts(name))
-    except HardwareError:
-        return source  # an AMD device: its library does not report use by process
+    return _open(name, *(partial(source, opener) for opener in (GpuCounter, gpu_power, GpuUtilisationEstimate)))
 
 
 def _open(name: str, *openers: Callable[[], EnergySource]) -> Component:

@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -25,7 +26,10 @@ class ProcessTime:
         """Return the user and system time of the process, its ended children, and its running descendants."""
         times = os.times()
         used = time.process_time() + times.children_user + times.children_system
-        used += sum(_used_seconds(pid) for pid in descendants())
+        for pid in descendants():
+            with suppress(OSError):  # the process has ended
+                fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+                used += sum(map(int, fields[_TIMES])) / _TICKS_PER_SECOND
         # A child that ends during this reading is missing from both terms until the next one: never count backwards.
         self._most = max(self._most, used)
         return self._most
@@ -55,20 +59,12 @@ def descendants() -> list[int]:
         return _descendants_by_table()
     found, waiting = [], [os.getpid()]
     while waiting:
-        children = _children(waiting.pop())
+        children: list[int] = []
+        with suppress(OSError):  # the process has ended
+            for thread in (PROC / str(waiting.pop()) / "task").iterdir():
+                children += map(int, (thread / "children").read_bytes().split())
         found += children
         waiting += children
-    return found
-
-
-def _children(pid: int) -> list[int]:
-    """Return the pids of a process's children, of all its threads; empty if the process has ended."""
-    found: list[int] = []
-    try:
-        for thread in (PROC / str(pid) / "task").iterdir():
-            found += map(int, (thread / "children").read_bytes().split())
-    except OSError:
-        return found
     return found
 
 
@@ -77,12 +73,3 @@ def _descendants_by_table() -> list[int]:
         return [child.pid for child in psutil.Process().children(recursive=True)]
     except psutil.Error as error:
         raise HardwareError(f"the processor time of the process cannot be read ({error})") from error
-
-
-def _used_seconds(pid: int) -> float:
-    """Return the core-seconds of a process and its ended children; 0 if the process has ended."""
-    try:
-        fields = (PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
-    except OSError:
-        return 0.0
-    return sum(map(int, fields[_TIMES])) / _TICKS_PER_SECOND

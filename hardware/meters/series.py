@@ -72,8 +72,8 @@ def add_up(series: Sequence[JouleSeries]) -> JouleSeries:
     return total
 
 
-def watts_over_time(series: JouleSeries, shortest_seconds: float = 1.0) -> tuple[PowerSample, ...]:
-    """Return mean watts between points at least `shortest_seconds` apart; the last interval can be shorter.
+def watts_over_time(series: JouleSeries) -> tuple[PowerSample, ...]:
+    """Return mean watts between points at least a second apart; the last interval can be shorter.
 
     Watts times interval lengths add up to the joules of the series, except for rounding to three decimals.
     """
@@ -81,7 +81,7 @@ def watts_over_time(series: JouleSeries, shortest_seconds: float = 1.0) -> tuple
     since_seconds = since_joules = 0.0
     last = len(series.seconds) - 1
     for number, (seconds, joules) in enumerate(zip(series.seconds, series.joules, strict=True)):
-        if number and (seconds - since_seconds >= shortest_seconds or number == last):
+        if number and (seconds - since_seconds >= 1 or number == last):
             watts = (joules - since_joules) / (seconds - since_seconds)
             samples.append(PowerSample(seconds=round(seconds, 3), watts=round(watts, 3)))
             since_seconds, since_joules = seconds, joules

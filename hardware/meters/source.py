@@ -60,21 +60,11 @@ class EnergySource(ABC):
         """
 
     def idle_joules(self, joules: float, seconds: float) -> float | None:
-        """Return how many of `joules`, counted in `seconds`, are idle energy; None if unknown.
-
-        Args:
-            joules: Difference of two readings.
-            seconds: Time between them.
-        """
+        """Return how many of `joules`, counted in `seconds`, are idle energy; None if unknown."""
         return None
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty | None:
-        """Return the uncertainty of `joules`, counted in `seconds`; None if unknown.
-
-        Args:
-            joules: Difference of two readings.
-            seconds: Time between them.
-        """
+        """Return the uncertainty of `joules`, counted in `seconds`; None if unknown."""
         return None
 
 
@@ -83,12 +73,6 @@ class PowerIntegral(EnergySource):
 
     The error has three parts: the sensor's error, the integration error (the difference to the integral of every second
     sample), and the gaps, in which power may have had any value between its extremes.
-
-    Args:
-        read_watts: Reader of the sensor; raises HardwareError if the sensor does not answer.
-        description: Name of the sensor as text.
-        interval_seconds: Time between two samples.
-        clock: Clock in seconds; tests pass their own.
     """
 
     method = "measured"
@@ -120,7 +104,12 @@ class PowerIntegral(EnergySource):
             self._gaps += 1  # The clock ran backwards: the power in between is unknown.
             self._coarse_last, self._coarse_joules = None, self._joules
         elif self._last is not None:
-            self._add(point)
+            apart = point[0] - self._last[0]
+            self._joules += _trapezoid(self._last, point)
+            self._covered_seconds += apart
+            if apart > max(SHORTEST_GAP_SECONDS, GAP_INTERVALS * self.interval_seconds):
+                self._gaps += 1
+                self._gap_seconds += apart
         if self._samples % 2 == 0:
             if self._coarse_last is not None:
                 self._coarse_joules += _trapezoid(self._coarse_last, point)
@@ -128,22 +117,10 @@ class PowerIntegral(EnergySource):
             self._coarse_last = point
         self._last = point
         self._samples += 1
-        self.description = self._describe()
-        return self._joules
-
-    def _add(self, point: tuple[float, float]) -> None:
-        assert self._last is not None
-        seconds = point[0] - self._last[0]
-        self._joules += _trapezoid(self._last, point)
-        self._covered_seconds += seconds
-        if seconds > max(SHORTEST_GAP_SECONDS, GAP_INTERVALS * self.interval_seconds):
-            self._gaps += 1
-            self._gap_seconds += seconds
-
-    def _describe(self) -> str:
-        apart = f"{self._covered_seconds / (self._samples - 1):.2g} s apart" if self._samples > 1 else "alone"
+        mean = f"{self._covered_seconds / (self._samples - 1):.2g} s apart" if self._samples > 1 else "alone"
         gaps = f", with {self._gaps} gap(s) of {self._gap_seconds:.1f} s in all" if self._gaps else ""
-        return f"{self._sensor}, samples {apart} joined by trapezoids{gaps}"
+        self.description = f"{self._sensor}, samples {mean} joined by trapezoids{gaps}"
+        return self._joules
 
     def uncertainty(self, joules: float, seconds: float) -> Uncertainty:
         """Return the sum of sensor, integration and gap errors; with two samples, the error equals the joules."""

@@ -18,11 +18,6 @@ METERED = 2  # power measurement time over rate measurement time: energy counter
 def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = SECONDS_EACH) -> HardwareProfile:
     """Measure the profile of `accelerator`; takes about ten times `seconds_each`.
 
-    Args:
-        accelerator: Device of this machine.
-        host: Fingerprint of the machine.
-        seconds_each: Length of each single measurement; power measurements take longer.
-
     Raises:
         HardwareError: torch does not see the device, or a measurement fails.
     """
@@ -33,7 +28,9 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = S
         )
     try:
         rates = probe(accelerator, seconds_each)
-        metered_seconds = 0.0 if _is_estimated(accelerator) else METERED * seconds_each
+        # The watts of a CPU without an energy counter come from the model and need no measurement time.
+        is_estimated = accelerator.kind == "cpu" and _energy_at_rest(accelerator, 0.0).method == "estimated"
+        metered_seconds = 0.0 if is_estimated else METERED * seconds_each
         resting = _energy_at_rest(accelerator, metered_seconds)
         working = _energy_at_work(accelerator, metered_seconds)
     except RuntimeError as error:
@@ -47,21 +44,11 @@ def measure_profile(accelerator: Accelerator, host: str, seconds_each: float = S
         accelerator=accelerator,
         host=host,
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        matmul_flops_per_second=rates.matmul_flops_per_second,
-        copy_bytes_per_second=rates.copy_bytes_per_second,
-        gather_bytes_per_second=rates.gather_bytes_per_second,
-        operator_overhead_seconds=rates.operator_overhead_seconds,
+        **vars(rates),
         idle_watts=idle_watts,
         busy_watts=busy_watts,
         energy_method=f"{working.method}: {working.source}",
-        matmul_curve=rates.matmul_curve,
-        host_to_device_bytes_per_second=rates.host_to_device_bytes_per_second,
     )
-
-
-def _is_estimated(accelerator: Accelerator) -> bool:
-    """Return True if a CPU has no energy counter; its watts come from the model and need no measurement time."""
-    return accelerator.kind == "cpu" and _energy_at_rest(accelerator, 0.0).method == "estimated"
 
 
 def _energy_at_rest(accelerator: Accelerator, seconds: float) -> EnergyReading:

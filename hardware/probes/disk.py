@@ -9,7 +9,7 @@ import numpy as np
 
 from shunter.errors import HardwareError
 from shunter.hardware.devices.page_cache import BLOCK_BYTES, drop_from_page_cache, page_cache_share
-from shunter.hardware.probes.quantities import measured_rate
+from shunter.hardware.probes.timing import measured_rate
 from shunter.hardware.types import DiskRates
 
 FILE_BYTES = 2**27
@@ -23,17 +23,16 @@ LARGEST_CACHED_SHARE = 0.05
 def measure_disk(folder: Path, file_bytes: int = FILE_BYTES) -> DiskRates:
     """Write a file, drop it from the page cache, read it, and remove it.
 
-    Args:
-        folder: Folder on the disk to measure; created if absent.
-        file_bytes: Size of the file.
-
     Raises:
         HardwareError: the folder has no space, or its file system is in memory.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=folder, prefix="disk-probe.") as file:
-            _fill(file.fileno(), file_bytes)
+            block = np.random.default_rng(0).bytes(CHUNK_BYTES)  # incompressible
+            for _ in range(0, file_bytes, CHUNK_BYTES):
+                os.write(file.fileno(), block)
+            os.fsync(file.fileno())
             path = Path(file.name)
             sequential = [_sequential_seconds(path, file_bytes) for _ in range(ROUNDS)]
             return DiskRates(
@@ -45,14 +44,6 @@ def measure_disk(folder: Path, file_bytes: int = FILE_BYTES) -> DiskRates:
             f"The disk of the folder {folder} cannot be measured with a file of {file_bytes:,} bytes "
             f"({error.strerror}): free some space or set SHUNTER_HOME to another folder."
         ) from error
-
-
-def _fill(descriptor: int, size: int) -> None:
-    """Write incompressible bytes and flush them to the disk."""
-    block = np.random.default_rng(0).bytes(CHUNK_BYTES)
-    for _ in range(0, size, CHUNK_BYTES):
-        os.write(descriptor, block)
-    os.fsync(descriptor)
 
 
 def _drop(path: Path) -> None:

@@ -11,9 +11,8 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from shunter.hardware.devices.discovery import last_level_cache_bytes
-from shunter.hardware.probes.quantities import measured_rate, measured_seconds
 from shunter.hardware.probes.tf32 import products_in_tf32
-from shunter.hardware.probes.timing import SECONDS_EACH, repeat, threads
+from shunter.hardware.probes.timing import SECONDS_EACH, measured_rate, measured_seconds, repeat, threads
 from shunter.hardware.types import Accelerator, MatmulRate, Precision, Quantity
 from shunter.hardware.uncompiled import Adam
 
@@ -51,12 +50,7 @@ class ProbeResult:
 
 
 def probe(accelerator: Accelerator, seconds_each: float = SECONDS_EACH) -> ProbeResult:
-    """Measure the rates of one accelerator; takes about eight to ten times `seconds_each`.
-
-    Args:
-        accelerator: A CPU or a CUDA device of this machine.
-        seconds_each: Time after which a measurement stops repeating; each repeats at least three times.
-    """
+    """Measure the rates of one accelerator; takes about eight to ten times `seconds_each`."""
     device = torch.device(accelerator.name)
     with threads(accelerator.cores if accelerator.kind == "cpu" else 1), torch.random.fork_rng():
         torch.manual_seed(0)
@@ -108,15 +102,7 @@ def _square_matmul(device: torch.device, dtype: torch.dtype, seconds: float, *, 
 def measure_matmul(
     device: torch.device, dtype: torch.dtype, shape: tuple[int, int, int], seconds: float, count: int = 1
 ) -> MatmulRate:
-    """Measure the rate of the product `[m, k] x [k, n]`, or of `count` at once; on a GPU in TF32, as in training.
-
-    Args:
-        device: Device to measure on.
-        dtype: Data type of the operands and the result.
-        shape: Sizes m, n and k.
-        seconds: Time after which the measurement stops repeating.
-        count: Products in one call.
-    """
+    """Measure the rate of the product `[m, k] x [k, n]`, or of `count` at once; on a GPU in TF32, as in training."""
     m, n, k = shape
     left = torch.randn(count, m, k, device=device, dtype=dtype)
     right = torch.randn(count, k, n, device=device, dtype=dtype)

@@ -1,10 +1,13 @@
 """Timing of small pieces of work with torch."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
+
+from shunter.hardware.types import Quantity
+from shunter.statistics.intervals import deciles
 
 FEWEST_REPETITIONS = 3
 SECONDS_EACH = 0.25  # length of one profile measurement; twice as long changes medians no more than other load does
@@ -22,6 +25,18 @@ def repeat(work: Callable[[], object], device: torch.device, seconds: float) -> 
         synchronize(device)
         durations.append(time.perf_counter() - started)
     return durations
+
+
+def measured_rate(amount: float, durations: Sequence[float]) -> Quantity:
+    """Return `amount` per second: the median of the repetitions, and their 10th and 90th percentile."""
+    fast, median, slow = deciles(durations)
+    return Quantity(value=amount / median, source="measured", low=amount / slow, high=amount / fast)
+
+
+def measured_seconds(durations: Sequence[float]) -> Quantity:
+    """Return the median duration of the repetitions, and their 10th and 90th percentile."""
+    low, median, high = deciles(durations)
+    return Quantity(value=median, source="measured", low=low, high=high)
 
 
 def synchronize(device: torch.device) -> None:

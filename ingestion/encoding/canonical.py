@@ -122,7 +122,7 @@ def _plain_texts(values: pl.Series) -> pl.Series:
     if isinstance(dtype, pl.Duration):
         return _texts_of_durations(values)
     if dtype == pl.Binary:
-        return pl.Series(values.name, [_decoded(value) for value in values], pl.String)
+        return pl.Series(values.name, [(decoded(value) or "").strip() or None for value in values], pl.String)
     return values.cast(pl.String)
 
 
@@ -138,9 +138,10 @@ def _texts_of_durations(values: pl.Series) -> pl.Series:
     )[:, 0]
 
 
-def _decoded(value: bytes | None) -> str | None:
+def decoded(value: bytes | None) -> str | None:
+    """Return bytes as a text; None for bytes that are not UTF-8."""
     try:
-        return (value.decode().strip() or None) if value is not None else None
+        return value.decode() if value is not None else None
     except UnicodeDecodeError:
         return None
 
@@ -154,16 +155,13 @@ def _number(found: re.Match[str]) -> str:
         digits = whole.lstrip("0") or "0"
         return f"-{digits}" if sign == "-" and digits != "0" else digits
     # Other texts with an exponent are more often codes than numbers: 0e12, 12e45.
-    if exponent is not None and not _is_scientific(whole, fraction or "", exponent):
+    is_zero = not (fraction or "").strip("0") + (exponent or "").strip("0")
+    if exponent is not None and not (len(whole) == 1 and (whole != "0" or is_zero)):
         return text
     value = float(text)
     if value in {float("inf"), float("-inf")}:
         return text
     return str(int(value)) if value.is_integer() else repr(value)
-
-
-def _is_scientific(whole: str, fraction: str, exponent: str) -> bool:
-    return len(whole) == 1 and (whole != "0" or not fraction.strip("0") + exponent.strip("0"))
 
 
 def _time(found: re.Match[str]) -> str:

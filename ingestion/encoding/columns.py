@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from shunter.errors import ColumnError, DataError
 from shunter.ingestion.batch import MISSING_KEY, Bag
 from shunter.ingestion.encoding.buckets import number_keys
-from shunter.ingestion.encoding.canonical import canonical_texts, seconds_of
+from shunter.ingestion.encoding.canonical import canonical_texts, decoded, seconds_of
 from shunter.ingestion.encoding.vocabulary import mix
 from shunter.ingestion.fields import POINT, TextForm, TextKind, ValueForm
 
@@ -42,7 +42,7 @@ def as_text(series: pl.Series) -> tuple[pl.Series, Mask]:
     try:
         return series.cast(pl.String), valid
     except pl.exceptions.ComputeError:
-        texts = [_decode(value) for value in series]
+        texts = [decoded(value) for value in series]
         invalid = np.array([text is None and value is not None for text, value in zip(texts, series, strict=True)])
         return pl.Series(series.name, texts, pl.String), invalid
 
@@ -127,16 +127,14 @@ def amount_reader(form: ValueForm) -> AmountReader:
 def _in_float32(
     read: Callable[[Sequence[pl.Series]], Amounts], columns: Sequence[pl.Series]
 ) -> list[tuple[NDArray[np.float32], Mask]]:
-    return [_narrowed(*found) for found in read(columns)]
-
-
-def _narrowed(values: NDArray[np.float64], bad: Mask) -> tuple[NDArray[np.float32], Mask]:
-    """Return numbers as float32; numbers beyond the range of float32 become NaN and are marked as bad."""
-    with np.errstate(over="ignore"):
-        narrow = values.astype(np.float32)
-    beyond = np.isinf(narrow)
-    narrow[beyond] = np.nan
-    return narrow, bad | beyond
+    found = []
+    for values, bad in read(columns):
+        with np.errstate(over="ignore"):
+            narrow = values.astype(np.float32)
+        beyond = np.isinf(narrow)  # numbers beyond the range of float32
+        narrow[beyond] = np.nan
+        found.append((narrow, bad | beyond))
+    return found
 
 
 def amounts_of(columns: Sequence[pl.Series]) -> Amounts:
@@ -144,28 +142,25 @@ def amounts_of(columns: Sequence[pl.Series]) -> Amounts:
 
     Times become seconds since 1970, durations become seconds; `True` and `false` in texts are 1 and 0.
     """
-    read = numbers_of([_in_seconds(series) for series in columns])
-    return [_with_truths(series, *found) for series, found in zip(columns, read, strict=True)]
-
-
-def _in_seconds(series: pl.Series) -> pl.Series:
-    if isinstance(series.dtype, pl.Date | pl.Datetime):
-        return series.cast(pl.Datetime("us")).cast(pl.Int64) / 1e6
-    if isinstance(series.dtype, pl.Duration | pl.Time):
-        return seconds_of(series.cast(pl.Duration("ns")))
-    return series
-
-
-def _with_truths(series: pl.Series, values: NDArray[np.float64], bad: Mask) -> tuple[NDArray[np.float64], Mask]:
-    """Convert the texts `true` and `false`, which are not numbers, to 1 and 0."""
-    if series.dtype != pl.String or not bad.any():
-        return values, bad
-    rows = np.flatnonzero(bad)
-    truths = canonical_texts(series.gather(rows), "value").replace_strict(
-        {"true": 1.0, "false": 0.0}, default=float("nan"), return_dtype=pl.Float64
-    )
-    values[rows] = truths.to_numpy()
-    return values, bad & np.isnan(values)
+    in_seconds = []
+    for series in columns:
+        if isinstance(series.dtype, pl.Date | pl.Datetime):
+            in_seconds.append(series.cast(pl.Datetime("us")).cast(pl.Int64) / 1e6)
+        elif isinstance(series.dtype, pl.Duration | pl.Time):
+            in_seconds.append(seconds_of(series.cast(pl.Duration("ns"))))
+        else:
+            in_seconds.append(series)
+    found: Amounts = []
+    for series, (values, bad) in zip(columns, numbers_of(in_seconds), strict=True):
+        if series.dtype == pl.String and bad.any():
+            rows = np.flatnonzero(bad)
+            truths = canonical_texts(series.gather(rows), "value").replace_strict(
+                {"true": 1.0, "false": 0.0}, default=float("nan"), return_dtype=pl.Float64
+            )
+            values[rows] = truths.to_numpy()
+            bad = bad & np.isnan(values)  # noqa: PLW2901
+        found.append((values, bad))
+    return found
 
 
 def from_pandas(series: pd.Series) -> pl.Series:
@@ -230,14 +225,8 @@ def hexadecimal_key(text: str) -> int:
 
 
 def bags(series: pl.Series, separator: str | None, kind: KeyKind = "value") -> Bag:
-    """Split a multi-valued column into its values, and return the key of each value; missing values are dropped.
-
-    Args:
-        series: Lists, or texts.
-        separator: Separator of the values in a text; None if a text is a single value.
-        kind: Rule by which a value becomes a key.
-    """
-    lengths, values = _taken_apart(series, separator)
+    """Split a multi-valued column into its values, and return the key of each value; missing values are dropped."""
+    lengths, values = taken_apart(series, separator)
     found = keys(values, kind)
     # Empty texts and nulls among the values are dropped.
     present = found != MISSING_KEY
@@ -263,8 +252,8 @@ def weighted_bags(
         than values, or a weight that is no finite number.
     """
     bag = bags(series, separator, kind)
-    lengths, values = _taken_apart(series, separator)
-    of_weights, texts = _taken_apart(weights, separator)
+    lengths, values = taken_apart(series, separator)
+    of_weights, texts = taken_apart(weights, separator)
     numbers_of_rows, _ = numbers(texts)
     fits = lengths == of_weights
     found = np.zeros(len(values), np.float32)
@@ -279,7 +268,7 @@ def weighted_bags(
     return Bag(bag.keys, bag.offsets, found), bad
 
 
-def _taken_apart(series: pl.Series, separator: str | None) -> tuple[NDArray[np.int64], pl.Series]:
+def taken_apart(series: pl.Series, separator: str | None) -> tuple[NDArray[np.int64], pl.Series]:
     """Return the number of elements of each row of a multi-valued column, int64 [rows], and all elements."""
     if series.dtype == pl.String and separator:
         series = series.str.split(separator)
@@ -289,13 +278,6 @@ def _taken_apart(series: pl.Series, separator: str | None) -> tuple[NDArray[np.i
         return np.ones(len(series), np.int64), series
     lengths = series.list.len().fill_null(0).to_numpy()
     return lengths, series.filter(lengths > 0).explode()
-
-
-def _decode(value: bytes | None) -> str | None:
-    try:
-        return value.decode() if value is not None else None
-    except UnicodeDecodeError:
-        return None
 
 
 def _keys_of_distinct(series: pl.Series, keys_of: Callable[[list[str]], Keys], kind: TextKind) -> Keys:
@@ -313,13 +295,7 @@ def _hash_texts(texts: list[str]) -> Keys:
 
 
 def check_columns(source: Path | str, found: Collection[str], wanted: Sequence[str], whose: str) -> None:
-    """Raise if rows lack a wanted column, or have a wanted column twice.
-
-    Args:
-        source: Path of the file, or name of the rows for the error message.
-        found: Columns of the rows.
-        wanted: Columns to read.
-        whose: Phrase of the error message for who needs the columns, such as "of the schema".
+    """Raise if rows lack a wanted column, or have one twice; `whose`, such as "of the schema", ends the message.
 
     Raises:
         DataError: A wanted column is missing.

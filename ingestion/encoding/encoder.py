@@ -193,15 +193,13 @@ class Encoder:
             DataError: A column is missing.
         """
         columns: Any = frame  # untyped, since pandas types `frame[name]` as a column or a frame
-        table = {name: read.from_pandas(columns[name]) for name in self._held_of(frame.columns)}
+        names = frame.columns
+        held = (name if name in names else read.holder_of(name, names) or name for name in self._read_of(names))
+        table = {name: read.from_pandas(columns[name]) for name in dict.fromkeys(held)}
         return self.encode_table(table, len(frame))
 
     def encode_table(self, table: Mapping[str, pl.Series], rows: int) -> EncodedRows:
         """Encode polars columns of raw rows, with the flags of unknown, missing and unreadable values.
-
-        Args:
-            table: Columns by name; unknown columns are ignored.
-            rows: Number of rows.
 
         Raises:
             DataError: A column is missing.
@@ -225,7 +223,12 @@ class Encoder:
         rest = list(range(len(single)))
         if rows <= FEW_ROWS:
             for kind in get_args(TextKind):
-                texts = [place for place in rest if _is_text(single[place], table, kind)]
+                fields = [(place, single[place]) for place in rest]
+                texts = [
+                    place
+                    for place, field in fields
+                    if field.key_kind == kind and not field.cross and _column_of(field, table).dtype == pl.String
+                ]
                 found = read.text_keys_of([_column_of(single[place], table) for place in texts], kind)
                 keys[texts] = np.reshape(found, (len(texts), rows))
                 rest = [place for place in rest if place not in texts]
@@ -267,8 +270,13 @@ class Encoder:
         categorical = np.empty((columns.rows, len(single)), np.int32)
         for index, (field, keys) in enumerate(zip(single, columns.keys, strict=True)):
             categorical[:, index] = field.ids.ids(keys)
-        in_order = [(field, bag_of[field.name]) for field in self.bag_fields]
-        bags = [EncodedBag(field.ids.ids(bag.keys), bag.offsets, _weights_of(bag, field)) for field, bag in in_order]
+        bags = []
+        for field in self.bag_fields:
+            bag = bag_of[field.name]
+            weights = None if field.weights is None else bag.weights
+            if field.weights is not None and weights is None:
+                weights = np.ones(len(bag.keys), np.float32)
+            bags.append(EncodedBag(field.ids.ids(bag.keys), bag.offsets, weights))
         return EncodedRows(dense, categorical, bags)
 
     def digest(self) -> str:
@@ -423,18 +431,9 @@ class Encoder:
         self.check_columns(names)
         return [*self.columns, *(name for name in self.optional_columns if name in names)]
 
-    def _held_of(self, names: Collection[str]) -> list[str]:
-        """Return the columns of the table from which the required and the available optional columns are read."""
-        held = (name if name in names else read.holder_of(name, names) or name for name in self._read_of(names))
-        return list(dict.fromkeys(held))
-
 
 def _column_of(field: CategoricalField, table: Mapping[str, pl.Series]) -> pl.Series:
     return table[field.column or field.name]
-
-
-def _is_text(field: CategoricalField, table: Mapping[str, pl.Series], kind: TextKind) -> bool:
-    return field.key_kind == kind and not field.cross and _column_of(field, table).dtype == pl.String
 
 
 def read_bags(table: Mapping[str, pl.Series], field: CategoricalField, rows: int) -> Bag:
@@ -456,13 +455,6 @@ def read_bags(table: Mapping[str, pl.Series], field: CategoricalField, rows: int
         return bag
     bag = read.bags(series, field.separator, field.key_kind)
     return bag if field.length is None else bag.latest(field.length)
-
-
-def _weights_of(bag: Bag, field: CategoricalField) -> NDArray[np.float32] | None:
-    """Return the weights of a bag, float32 [values]: ones if the rows lack weights, None for an unweighted field."""
-    if field.weights is None:
-        return None
-    return np.ones(len(bag.keys), np.float32) if bag.weights is None else bag.weights
 
 
 def _load_field(

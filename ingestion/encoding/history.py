@@ -65,11 +65,6 @@ def bounds_of_histories(events: Events, length: int) -> tuple[NDArray[np.int64],
 class HistoryLog:
     """Builder of the histories of all rows of a log: appends batches, builds, then reads histories batch by batch.
 
-    Args:
-        directory: Folder of the two temporary files.
-        name: Prefix of the file names.
-        length: Largest number of items in a history; the latest items are kept.
-
     Attributes:
         empty_in_training: Number of training rows with an empty history, valid after `build`.
     """
@@ -93,15 +88,7 @@ class HistoryLog:
         is_kept: NDArray[np.bool_],
         is_training: NDArray[np.bool_],
     ) -> None:
-        """Append the rows of one batch; each array has the shape [rows].
-
-        Args:
-            users: Key of the user; rows with `MISSING_KEY` have an empty history.
-            times: Time of the row.
-            items: Key of the item; `MISSING_KEY` is not added to histories.
-            is_kept: Whether the item is added to later histories.
-            is_training: Whether the row is in the training split.
-        """
+        """Append the rows of one batch; each array has the shape [rows]."""
         events = np.empty(len(users), _EVENT)
         events["row"] = np.arange(self._rows, self._rows + len(users))
         events["user"], events["time"], events["item"] = users, times, items
@@ -117,7 +104,12 @@ class HistoryLog:
         """Build the histories part by part, after all rows are appended."""
         for part in range(PARTS):
             self._part_starts.append(self._histories.tell())
-            self._build_part(part, self._read_part(part))
+            pieces = [np.empty(0, _EVENT)]
+            for start, bounds in self._batches:
+                self._events.seek(start + int(bounds[part]) * _EVENT.itemsize)
+                size = int(bounds[part + 1] - bounds[part]) * _EVENT.itemsize
+                pieces.append(np.frombuffer(self._events.read(size), _EVENT))
+            self._build_part(part, np.concatenate(pieces))
 
     def read(self) -> Iterator[Bag]:
         """Yield a bag for each appended batch, in the order of `append`: the history of each row, oldest item first."""
@@ -131,7 +123,13 @@ class HistoryLog:
                 keys.append(self._read_histories(int(histories[-1]["length"].sum()), np.dtype(np.uint64)))
                 cursors[part] = self._histories.tell()
             found = np.concatenate(histories)
-            yield _in_order(found["row"] - first_row, found["length"], np.concatenate(keys))
+            rows, lengths, unordered = found["row"] - first_row, found["length"], np.concatenate(keys)
+            offsets = np.zeros(len(rows) + 1, np.int64)
+            offsets[1:][rows] = lengths
+            offsets = np.cumsum(offsets)
+            ordered = np.empty_like(unordered)
+            ordered[_ranges(offsets[rows], lengths)] = unordered
+            yield Bag(ordered, offsets)
             first_row += len(found)
 
     def close(self) -> None:
@@ -139,14 +137,6 @@ class HistoryLog:
         for stream, path in zip((self._events, self._histories), self._paths, strict=True):
             stream.close()
             path.unlink(missing_ok=True)
-
-    def _read_part(self, part: int) -> Events:
-        pieces = [np.empty(0, _EVENT)]
-        for start, bounds in self._batches:
-            self._events.seek(start + int(bounds[part]) * _EVENT.itemsize)
-            size = int(bounds[part + 1] - bounds[part]) * _EVENT.itemsize
-            pieces.append(np.frombuffer(self._events.read(size), _EVENT))
-        return np.concatenate(pieces)
 
     def _build_part(self, part: int, events: Events) -> None:
         """Write the histories of one part of the log to the file: for each batch the lengths, then the items."""
@@ -168,12 +158,7 @@ class HistoryLog:
 
 
 class Histories:
-    """All built histories of a log; a context manager that deletes the temporary files.
-
-    Args:
-        directory: Folder of the temporary files.
-        schema: Schema; each of its `built_sequences` gets a history.
-    """
+    """All built histories of a log; a context manager that deletes the temporary files."""
 
     def __init__(self, directory: Path, schema: Schema) -> None:
         self._columns = schema.built_sequences
@@ -227,16 +212,6 @@ class Histories:
         for batch in batches:
             bags = [*batch.columns.bags, *(next(reader) for reader in readers)]
             yield replace(batch, columns=replace(batch.columns, bags=bags))
-
-
-def _in_order(rows: NDArray[np.int64], lengths: NDArray[np.int64], keys: NDArray[np.uint64]) -> Bag:
-    """Return a bag of all rows in the order of `rows`, from histories in any order."""
-    offsets = np.zeros(len(rows) + 1, np.int64)
-    offsets[1:][rows] = lengths
-    offsets = np.cumsum(offsets)
-    ordered = np.empty_like(keys)
-    ordered[_ranges(offsets[rows], lengths)] = keys
-    return Bag(ordered, offsets)
 
 
 def _ranges(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.int64]:

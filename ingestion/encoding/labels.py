@@ -22,12 +22,7 @@ Problems = list[tuple[read.Mask, str, str]]
 
 
 def read_labels(series: dict[str, pl.Series], schema: Schema, problems: Problems) -> NDArray[np.float32]:
-    """Read the labels of a batch of rows.
-
-    Args:
-        series: Columns by name.
-        schema: Schema with the label columns.
-        problems: List to which unreadable cells are added: mask of the rows, column, expected value.
+    """Read the labels of a batch of rows; unreadable cells are added to `problems`.
 
     Returns:
         float32 [rows], or [rows, labels] if the schema names several labels. The values are 0 or 1, or any number for
@@ -145,11 +140,9 @@ def count_labels(batch: RawBatch, parts: NDArray[np.int8]) -> LabelCounts:
     """Count the rows of a batch by label; `parts`, int8 [rows], is the split of each row."""
     main, *others = np.atleast_2d(batch.labels.T)
     counts = np.ones(len(parts), bool) if batch.weights is None else batch.weights > 0
-    by_label = [_count(label, parts, counts & ~np.isnan(label)) for label in (main, *others)]
-    return LabelCounts(by_label[0], np.array(by_label[1:], np.int64).reshape(-1, 2, len(SPLITS)))
-
-
-def _count(labels: NDArray[np.float32], parts: NDArray[np.int8], chosen: read.Mask) -> NDArray[np.int64]:
-    splits = len(SPLITS)
-    rows, positives = parts[chosen], parts[chosen & (labels == 1)]
-    return np.stack([np.bincount(rows, minlength=splits), np.bincount(positives, minlength=splits)])
+    splits, by_label = len(SPLITS), []
+    for label in (main, *others):
+        chosen = counts & ~np.isnan(label)
+        rows, positives = parts[chosen], parts[chosen & (label == 1)]
+        by_label.append(np.stack([np.bincount(one, minlength=splits) for one in (rows, positives)]))
+    return LabelCounts(by_label[0], np.array(by_label[1:], np.int64).reshape(-1, 2, splits))

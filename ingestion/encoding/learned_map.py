@@ -72,13 +72,7 @@ def read_learned_maps(stored: Mapping[str, NDArray[Any]]) -> dict[str, LearnedMa
 def write_vocabularies(
     directory: Path, vocabularies: Sequence[Keys], learned: Mapping[str, LearnedMap] | None = None
 ) -> None:
-    """Write vocabularies and learned maps to `vocabulary.npz`.
-
-    Args:
-        directory: Folder of the encoder.
-        vocabularies: Keys of each field with a vocabulary of its own, in the order of the fields.
-        learned: Learned maps by field.
-    """
+    """Write vocabularies and learned maps to `vocabulary.npz`."""
     ends = np.cumsum([0, *map(len, vocabularies)])
     keys = np.concatenate([np.empty(0, np.uint64), *vocabularies])
     arrays: dict[str, Any] = {"keys": keys, "ends": ends}

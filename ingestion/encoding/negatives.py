@@ -83,12 +83,6 @@ class NegativeSampler:
 def fit_sampler(schema: Schema, batches: Iterable[RawBatch], read: Schema, name: str) -> NegativeSampler:
     """Return the sampler for a log. Its items are those of positive rows, with the item columns of their first row.
 
-    Args:
-        schema: Schema with `negatives`.
-        batches: Rows of the log.
-        read: Schema that gives the columns of `batches`, possibly reduced to the item columns.
-        name: Name of the log, for the error message.
-
     Raises:
         DataError: The log has fewer than two items in positive rows.
     """
@@ -118,15 +112,10 @@ def fit_sampler(schema: Schema, batches: Iterable[RawBatch], read: Schema, name:
 
 
 def _repeated(columns: Columns, copies: int) -> Columns:
-    return Columns(
-        np.repeat(columns.numeric, copies, axis=1),
-        np.repeat(columns.keys, copies, axis=1),
-        [_repeated_bag(bag, copies) for bag in columns.bags],
-    )
-
-
-def _repeated_bag(bag: Bag, copies: int) -> Bag:
-    lengths = np.repeat(np.diff(bag.offsets), copies)
-    offsets = np.concatenate([[0], np.cumsum(lengths)])
-    places = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - np.repeat(bag.offsets[:-1], copies), lengths)
-    return Bag(bag.keys[places], offsets, None if bag.weights is None else bag.weights[places])
+    bags = []
+    for bag in columns.bags:
+        lengths = np.repeat(np.diff(bag.offsets), copies)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        places = np.arange(offsets[-1]) - np.repeat(offsets[:-1] - np.repeat(bag.offsets[:-1], copies), lengths)
+        bags.append(Bag(bag.keys[places], offsets, None if bag.weights is None else bag.weights[places]))
+    return Columns(np.repeat(columns.numeric, copies, axis=1), np.repeat(columns.keys, copies, axis=1), bags)

@@ -6,7 +6,7 @@ import numpy as np
 
 from shunter.engine.checkpoint.warm_start import SharedRows
 from shunter.ingestion.encoding.buckets import BucketIds
-from shunter.ingestion.encoding.encoder import CategoricalField, Encoder
+from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.learned_map import LearnedMap
 from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyIds
 
@@ -14,19 +14,17 @@ from shunter.ingestion.encoding.vocabulary import HashedIds, IdMap, VocabularyId
 def shared_rows(now: Encoder, former: Encoder) -> dict[str, SharedRows]:
     """Match the ids of every common field of two encoders by value; id 0 is the unknown value in both.
 
-    Args:
-        now: Encoder of the model to train.
-        former: Encoder of the model for the warm start.
-
     Returns:
         By field name, the ids in the new model and the ids of the same values in the former model.
     """
     before = {field.name: field for field in former.categorical}
-    return {
-        field.name: _shared(field.ids, before[field.name].ids)
-        for field in now.categorical
-        if field.name in before and _is_comparable(field, before[field.name])
-    }
+    found = {}
+    for field in now.categorical:
+        one = before.get(field.name)
+        form = field.key_kind, field.multi_valued, field.cross
+        if one is not None and form == (one.key_kind, one.multi_valued, one.cross):
+            found[field.name] = _shared(field.ids, one.ids)
+    return found
 
 
 def known_values(rows: Mapping[str, SharedRows]) -> int:
@@ -37,18 +35,6 @@ def known_values(rows: Mapping[str, SharedRows]) -> int:
 def most_columns_differ(columns: Collection[str], former: Encoder) -> bool:
     """Return True if most columns of an encoder are not among `columns`, so that `columns` belong to another log."""
     return 2 * len(set(columns).intersection(former.columns)) < len(former.columns)
-
-
-def _is_comparable(now: CategoricalField, former: CategoricalField) -> bool:
-    is_same_kind = now.key_kind == former.key_kind and now.multi_valued == former.multi_valued
-    return is_same_kind and now.cross == former.cross
-
-
-def _are_same(now: IdMap, former: IdMap) -> bool:
-    """Return True if two hashed or two learned maps give each value the same id."""
-    if isinstance(now, HashedIds) and isinstance(former, HashedIds):
-        return now.rows == former.rows
-    return isinstance(now, LearnedMap) and now.is_same(former)
 
 
 def _shared(now: IdMap, former: IdMap) -> SharedRows:
@@ -66,7 +52,9 @@ def _shared(now: IdMap, former: IdMap) -> SharedRows:
         every_id = now.ids(former.keys)
         ids, first = np.unique(every_id, return_index=True)  # the first is the most frequent
         former_ids = first.astype(np.int64) + 1
-    elif _are_same(now, former):
+    elif (isinstance(now, HashedIds) and isinstance(former, HashedIds) and now.rows == former.rows) or (
+        isinstance(now, LearnedMap) and now.is_same(former)
+    ):
         ids = former_ids = np.arange(1, now.rows)
     else:
         ids = former_ids = np.empty(0, np.int64)

@@ -29,11 +29,6 @@ def row_hashes(columns: Columns, seed: int, left_out: Collection[int] = ()) -> N
     """Return a hash of the features of each row, uint64 [rows].
 
     The hash is multilinear over the columns (Carter and Wegman, 1979) with a mixing step at the end.
-
-    Args:
-        columns: Features of the rows.
-        seed: Seed of the coefficients.
-        left_out: Indices of key columns that are not hashed.
     """
     hashed_keys = [keys for index, keys in enumerate(columns.keys) if index not in left_out]
     numeric = [column.view(np.uint32).astype(np.uint64) for column in columns.numeric]
@@ -94,14 +89,7 @@ class TimeSplit:
         *,
         is_in_order: bool | None = None,
     ) -> None:
-        """Cut at the first time of validation and of test.
-
-        Args:
-            validation_from: First time of the validation split.
-            test_from: First time of the test split.
-            time_range: First and last time of the log.
-            is_in_order: Whether the rows are sorted by time; None if unknown.
-        """
+        """Cut at the first time of validation and of test."""
         self.time_range, self.is_in_order = time_range, is_in_order
         self.cuts = validation_from, test_from
 
@@ -193,12 +181,7 @@ class UserTimeSplit:
 
 
 class GivenSplit:
-    """Predefined split of the log; a missing validation or test split is cut from the training rows by hash.
-
-    Args:
-        given: Indices of the splits that the log predefines.
-        by_hash: Splitter for the missing splits.
-    """
+    """Predefined split of the log; a missing validation or test split is cut from the training rows by hash."""
 
     kind = "given parts"
 

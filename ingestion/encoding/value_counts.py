@@ -110,10 +110,7 @@ class ValueCounts:
         return " ".join(lines)
 
     def check(self, limit: float | None) -> None:
-        """Raise if a column has too many unusable values.
-
-        Args:
-            limit: Largest accepted share of unknown and unreadable values among non-missing values; None for no limit.
+        """Raise if more than the share `limit` of the non-missing values of a column is unusable.
 
         Raises:
             UnusableValuesError: The share of a column exceeds the limit.

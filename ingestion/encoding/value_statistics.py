@@ -131,7 +131,12 @@ def fit_statistic(
     """
     keys, rows, positives = tally.by_fold()
     if former is not None and former.counts is not None:
-        keys, rows, positives = _continued(keys, rows, positives, former.keys, former.counts)
+        # An additional last fold holds the counts of the previous model.
+        every = np.union1d(keys, former.keys)
+        sums = np.zeros((2, FOLDS + 1, len(every)))
+        sums[:, :FOLDS, np.searchsorted(every, keys)] = rows, positives
+        sums[:, FOLDS, np.searchsorted(every, np.concatenate([keys[:1], former.keys]))] = former.counts
+        keys, (rows, positives) = every, sums
     count, prior, without = rows.sum(axis=0), positives.sum() / rows.sum(), None
     if encoding.kind == "count":
         values, default = np.log1p(count), 0.0
@@ -148,21 +153,6 @@ def fit_statistic(
     numbers = keys[1:], values[1:].astype(np.float32), float(default)
     counts = np.stack([count, positives.sum(axis=0)])
     return ValueStatistic(encoding.name, encoding.column, *numbers, *scale, counts), without
-
-
-def _continued(
-    keys: Keys,
-    rows: NDArray[np.float64],
-    positives: NDArray[np.float64],
-    former_keys: Keys,
-    former: NDArray[np.float64],
-) -> tuple[Keys, NDArray[np.float64], NDArray[np.float64]]:
-    """Return keys, rows and positives by fold; an additional last fold holds the counts of the previous model."""
-    every = np.union1d(keys, former_keys)
-    found = np.zeros((2, FOLDS + 1, len(every)))
-    found[:, :FOLDS, np.searchsorted(every, keys)] = rows, positives
-    found[:, FOLDS, np.searchsorted(every, np.concatenate([keys[:1], former_keys]))] = former
-    return every, found[0], found[1]
 
 
 def _share(

@@ -47,28 +47,31 @@ class ValueCounter:
         keys, counts = keys[present], counts[present]
         if self.size + len(keys) > len(self._keys):
             self._merge()
+            # Without the rarer half of the keys frequent values survive, as in lossy counting (Manku and Motwani,
+            # 2002). The number of distinct values becomes a lower bound.
             while self.size > self._limit:
-                self._prune()
-            self._reserve(self.size + len(keys))
+                held = self._counts[: self.size]
+                frequent = held > np.median(held)
+                self._keep(self._keys[: self.size][frequent], held[frequent])
+            needed = self.size + len(keys)
+            if needed > len(self._keys) // 2:
+                capacity = max(needed, len(self._keys)) * 3 // 2
+                former = self._keys[: self.size], self._counts[: self.size]
+                self._keys, self._counts = np.empty(capacity, np.uint64), np.empty(capacity, np.int64)
+                self._keep(*former)
         self._keys[self.size : self.size + len(keys)] = keys
         self._counts[self.size : self.size + len(keys)] = counts
         self.size += len(keys)
-
-    def _prune(self) -> None:
-        """Drop the rarer half of the keys.
-
-        As in lossy counting (Manku and Motwani, 2002) frequent values survive. The number of distinct values becomes a
-        lower bound.
-        """
-        counts = self._counts[: self.size]
-        frequent = counts > np.median(counts)
-        self._keep(self._keys[: self.size][frequent], counts[frequent])
 
     def by_frequency(self) -> tuple[Keys, NDArray[np.int64]]:
         """Return all keys and their counts, most frequent first; ties are in the order of the keys."""
         self._merge()
         keys, counts = self._keys[: self.size], self._counts[: self.size]
-        order = _by_frequency(keys, counts)
+        order = np.argsort(keys)
+        rarity = (_MOST_SHORT - np.minimum(counts, _MOST_SHORT)).astype(np.uint16)  # nearly all counts fit
+        order = order[np.argsort(rarity[order], kind="stable")]  # a radix sort
+        frequent = int((counts >= _MOST_SHORT).sum())
+        order[:frequent] = order[:frequent][np.argsort(-counts[order[:frequent]], kind="stable")]
         return keys[order], counts[order]
 
     def _merge(self) -> None:
@@ -81,24 +84,6 @@ class ValueCounter:
         self.size = len(keys)
         self._keys[: self.size] = keys
         self._counts[: self.size] = counts
-
-    def _reserve(self, needed: int) -> None:
-        if needed <= len(self._keys) // 2:
-            return
-        capacity = max(needed, len(self._keys)) * 3 // 2
-        keys, counts = self._keys[: self.size], self._counts[: self.size]
-        self._keys, self._counts = np.empty(capacity, np.uint64), np.empty(capacity, np.int64)
-        self._keep(keys, counts)
-
-
-def _by_frequency(keys: Keys, counts: NDArray[np.int64]) -> NDArray[np.intp]:
-    """Return the indices that sort by falling count, then by key; fast, as nearly all counts fit into 16 bits."""
-    order = np.argsort(keys)
-    rarity = (_MOST_SHORT - np.minimum(counts, _MOST_SHORT)).astype(np.uint16)
-    order = order[np.argsort(rarity[order], kind="stable")]  # a radix sort
-    frequent = int((counts >= _MOST_SHORT).sum())
-    order[:frequent] = order[:frequent][np.argsort(-counts[order[:frequent]], kind="stable")]
-    return order
 
 
 def count_keys(keys: Keys) -> tuple[Keys, NDArray[np.int64]]:
@@ -130,11 +115,7 @@ class VocabularyIds:
     """Ids by frequency rank: id 1 is the most frequent value, so frequently accessed rows of a table are adjacent."""
 
     def __init__(self, keys: Keys) -> None:
-        """Build the lookup table from keys to ids.
-
-        Args:
-            keys: Distinct keys without `MISSING_KEY`, most frequent first.
-        """
+        """Build the lookup table from distinct keys without `MISSING_KEY`, most frequent first."""
         self.keys = keys
         self._index = pd.Index(keys)
         # The first lookup builds the hash table, which must not happen in two threads at once.
@@ -186,10 +167,6 @@ def mix(values: Keys) -> Keys:
 
 def access_curve(counts: NDArray[np.int64], points: int = 32) -> tuple[tuple[float, float], ...]:
     """Return the access curve of a table, which shows the skew of its lookups.
-
-    Args:
-        counts: Number of lookups of each id, in any order.
-        points: Largest number of points of the curve; the shares of ids are spaced logarithmically.
 
     Returns:
         Pairs (share of ids, share of lookups of these ids), most frequent ids first; the last pair is (1, 1). Empty

@@ -72,7 +72,11 @@ class Address:
 
 
 class Store(Protocol):
-    """Store of data that is copied to local files, see `shunter.ingestion.sources.guard.address_of` for their paths."""
+    """Store of data that is copied to local files, see `shunter.ingestion.sources.guard.address_of` for their paths.
+
+    A store with the capability `is_writable` also has the methods `check_free(address)`, `put(path, address)` and
+    `get(address, folder)` of `shunter.extensions.lake.objects.ObjectStore`.
+    """
 
     def find(self, address: Address) -> list[Path]:
         """Return the paths of the local copies of the files of an address; objects are not copied yet.
@@ -87,30 +91,6 @@ class Store(Protocol):
 
         Raises:
             DataError: An object cannot be read, or changes while it is read.
-        """
-        ...
-
-
-class WritableStore(Store, Protocol):
-    """Store that accepts files; its registry entry has the capability `is_writable`."""
-
-    def check_free(self, address: Address) -> None:
-        """Raise `RequestError` if there is something at an address, or `DataError` if the store refuses access."""
-        ...
-
-    def put(self, path: Path, address: Address) -> None:
-        """Write a file or a folder beside an address, and move it to the address when it is complete.
-
-        Raises:
-            DataError: The store refuses access, or cannot be reached.
-        """
-        ...
-
-    def get(self, address: Address, folder: Path) -> None:
-        """Copy all files of a folder into a local folder.
-
-        Raises:
-            DataError: There is no such folder, or the store refuses access.
         """
         ...
 
@@ -182,10 +162,6 @@ def local_path(text: str) -> str:
 def path_beside(log: Path, text: str) -> Path:
     """Return the path of a file that belongs to a log: the local copy of an address, or of an object beside the log.
 
-    Args:
-        log: A file of the log.
-        text: Address or path; a relative one begins at the folder of the log.
-
     Raises:
         RequestError: The address may not be read, or names several files.
         DataError: The object is not found or cannot be read.
@@ -201,10 +177,6 @@ def path_beside(log: Path, text: str) -> Path:
 @contextmanager
 def output_path(target: str | Path, option: str) -> Iterator[Path]:
     """Yield a path for an output file or folder: the target, or a temporary path that is uploaded at the end.
-
-    Args:
-        target: Path or address.
-        option: Option that the user gave, for error messages.
 
     Raises:
         RequestError: The store takes no files, there is something at the address, or it may not be used.

@@ -102,13 +102,7 @@ def with_buckets(batch: RawBatch, schema: Schema) -> RawBatch:
 
 
 def parse_text(text: bytes, source: str, first_line: int) -> RawBatch:
-    """Parse whole lines in Criteo's format.
-
-    Args:
-        text: Lines, each with a newline.
-        source: Name of the file for rejections.
-        first_line: Number of the first line.
-    """
+    """Parse whole lines in Criteo's format."""
     if b"\r" in text:
         text = text.replace(b"\r\n", b"\n")
     padded = np.frombuffer(bytes(_WORD_BYTES) + text, np.uint8)

@@ -1,6 +1,6 @@
 """Click log of several days: each day is read in its own format, the last day is held out, ids are extended."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import partial
@@ -18,8 +18,7 @@ from shunter.ingestion.fields import Categorical
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.addresses import local_path
 from shunter.ingestion.sources.guard import Budget
-from shunter.ingestion.sources.number_label import with_loss
-from shunter.ingestion.sources.open import source_of
+from shunter.ingestion.sources.open import source_of, with_loss
 from shunter.ingestion.sources.tabular import TableSource
 from shunter.models.spec import NumberLabel
 
@@ -56,7 +55,18 @@ class DayLog:
         names = [{*self.source.names(path)} for path in self.source.paths]
         crosses = {field.name: field.cross for field in encoder.categorical}
         there = {*names[0]}.intersection(*names)
-        return self._with_schemas(lambda schema: _with_crosses(schema, crosses, there))
+
+        def with_crosses(schema: Schema) -> Schema:
+            fields = []
+            for field in schema.categorical:
+                cross = crosses.get(field.field, field.cross)
+                if cross == field.cross:
+                    fields.append(field)
+                elif {*(cross or (field.column,))} <= there:
+                    fields.append(field.model_copy(update={"cross": cross}))
+            return schema.model_copy(update={"categorical": tuple(fields)})
+
+        return self._with_schemas(with_crosses)
 
     def _with_schemas(self, change: Callable[[Schema], Schema]) -> "DayLog":
         source = replace(self.source, schema=change(self.source.schema))  # pyright: ignore[reportArgumentType] - a dataclass
@@ -81,15 +91,6 @@ def open_day(
     loss: str | None = None,
 ) -> DayLog:
     """Open the files of one day; the time column is dropped, since the day is known.
-
-    Args:
-        day: Date of the log.
-        paths: Files of the day.
-        data_format: File format; None to detect the format by the names.
-        schema_file: Schema file, see `shunter.ingestion.sources.open`.
-        without: Features that this day lacks.
-        where: Predicate on the rows, in addition to the `where` of the schema.
-        loss: Requested loss, see `shunter.ingestion.sources.number_label`.
 
     Raises:
         DataError: The format is unknown, or the schema is missing, invalid, or names sequences or sessions that depend
@@ -122,15 +123,7 @@ def open_day(
 def arrange(
     columns: Columns, schema: Schema, numeric: Sequence[str], single: Sequence[str], multi: Sequence[str]
 ) -> Columns:
-    """Return columns in another order, with missing values for absent columns.
-
-    Args:
-        columns: Columns in the order of `schema`.
-        schema: Schema of the columns.
-        numeric: Wanted numeric columns.
-        single: Wanted single-valued categorical columns.
-        multi: Wanted multi-valued categorical columns.
-    """
+    """Return columns in another order, with missing values for absent columns."""
     rows = columns.rows
     here_numeric, here_single, here_multi = (
         dict(zip(names, range(len(names)), strict=True)) for names in _names(schema)
@@ -176,17 +169,6 @@ def _in_form_of(encoder: Encoder, schema: Schema) -> Schema:
             "multi_valued": tuple(map(in_form, schema.multi_valued)),
         }
     )
-
-
-def _with_crosses(schema: Schema, crosses: Mapping[str, tuple[str, ...]], there: Collection[str]) -> Schema:
-    fields = []
-    for field in schema.categorical:
-        cross = crosses.get(field.field, field.cross)
-        if cross == field.cross:
-            fields.append(field)
-        elif {*(cross or (field.column,))} <= {*there}:
-            fields.append(field.model_copy(update={"cross": cross}))
-    return schema.model_copy(update={"categorical": tuple(fields)})
 
 
 def _names(schema: Schema) -> tuple[list[str], list[str], list[str]]:

@@ -24,12 +24,7 @@ _ROW, _KEY, _FOUND = "\0row", "\0key", "\0found"
 
 
 class Derived:
-    """Derivation of columns for the files of one log.
-
-    Args:
-        schema: Schema of the log.
-        log: First file of the log, at whose folder relative paths of joined tables begin.
-    """
+    """Derivation of columns for the files of one log."""
 
     def __init__(self, schema: Schema, log: Path) -> None:
         self._schema = schema

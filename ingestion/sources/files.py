@@ -180,18 +180,17 @@ class _FramedSnappy(io.RawIOBase):
             if kind == 1:
                 self._ready = frame[4:]  # behind the checksum
             elif kind == 0:
-                content = sum((byte & 127) << (7 * place) for place, byte in enumerate(_varint(frame[4:9])))
+                content = 0  # a variable-length integer: the high bit marks all bytes but the last
+                for place, byte in enumerate(frame[4:9]):
+                    content |= (byte & 127) << (7 * place)
+                    if byte < 128:
+                        break
                 if content > _SNAPPY_FRAME_BYTES:
                     raise EOFError("a Zstandard frame is larger than the format permits")
                 self._ready = self._codec.decompress(frame[4:], content, asbytes=True)
         count = min(len(buffer), len(self._ready))
         buffer[:count], self._ready = self._ready[:count], self._ready[count:]
         return count
-
-
-def _varint(data: bytes) -> bytes:
-    """Return the bytes of the variable-length integer that `data` starts with; the high bit marks all but the last."""
-    return data[: next((place for place, byte in enumerate(data) if byte < 128), len(data)) + 1]
 
 
 class _Beginning(io.RawIOBase):

@@ -31,11 +31,7 @@ _FOREIGN: list[Callable[[], bool]] = []
 
 
 def restrict_where(is_foreign: Callable[[], bool]) -> None:
-    """Restrict requests that may come from other users to the folders of `SHUNTER_DATA_ROOTS`.
-
-    Args:
-        is_foreign: Returns True if the current request may come from another user; called whenever a path is checked.
-    """
+    """Restrict requests that may come from other users to the folders of `SHUNTER_DATA_ROOTS`."""
     _FOREIGN.append(is_foreign)
 
 
@@ -56,7 +52,8 @@ def roots_of_deployments() -> tuple[Path, ...]:
     """Return the folders that a deployment may read; relative paths of its requests count from the first one."""
     settings = Settings()
     named = tuple(Path(root).expanduser().resolve() for root in (settings.data_roots or "").split(os.pathsep) if root)
-    return (*(named or (settings.deployment_data_directory.resolve(),)), *_opened_roots())
+    opened = (Path(root) for roots in _opened().values() for root in roots)
+    return (*(named or (settings.deployment_data_directory.resolve(),)), *opened)
 
 
 def open_to_deployments(roots: Iterable[Path], *, data: bool = False) -> None:
@@ -76,10 +73,6 @@ def open_to_deployments(roots: Iterable[Path], *, data: bool = False) -> None:
     write_checked(path, json.dumps(opened))
 
 
-def _opened_roots() -> tuple[Path, ...]:
-    return tuple(Path(root) for roots in _opened().values() for root in roots)
-
-
 def _opened() -> dict[str, list[str]]:
     def parse(text: bytes) -> dict[str, list[str]]:
         kept = json.loads(text)
@@ -91,9 +84,6 @@ def _opened() -> dict[str, list[str]]:
 
 def check_text(part: str) -> None:
     """Raise if a text is no path or points outside the allowed folders, before any file is accessed.
-
-    Args:
-        part: File, folder or glob as the user wrote it.
 
     Raises:
         AddressNotTakenError: The text is an address.
@@ -116,9 +106,6 @@ def check_text(part: str) -> None:
 
 def check_address(address: str) -> None:
     """Raise if an address holds a secret or may not be read, before any server is contacted.
-
-    Args:
-        address: Address such as `s3://bucket/folder`, without the version of a table.
 
     Raises:
         RequestError: The address holds a user, a password or a token, leaves its folder, or is not allowed.
@@ -158,10 +145,6 @@ def address_of(copy: Path) -> str | None:
 
 def check_paths(paths: Iterable[Path], shown_name: str | None = None) -> None:
     """Raise if a file is outside the allowed folders after resolving links; a local copy is judged by its address.
-
-    Args:
-        paths: Files or folders.
-        shown_name: Name of the files in the error message; None for their own names.
 
     Raises:
         RequestError: A path is outside the allowed folders, whether the file exists or not.
@@ -264,14 +247,7 @@ class Budget:
 
 
 class CountedStream(io.RawIOBase):
-    """Stream that counts the bytes read.
-
-    Args:
-        stream: Stream to read.
-        budget: Budget that counts the bytes.
-        name: Name of the stream for error messages.
-        file: File behind the stream, which may be compressed.
-    """
+    """Stream that counts the bytes read."""
 
     def __init__(self, stream: BinaryIO, budget: Budget, name: object, file: BinaryIO) -> None:
         super().__init__()

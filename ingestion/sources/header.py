@@ -1,7 +1,6 @@
 """Columns of a file and their kinds, from the header and the first rows alone."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +9,6 @@ import polars as pl
 from shunter.errors import DataError
 from shunter.ingestion.batch import Source
 from shunter.ingestion.encoding import columns as read
-from shunter.ingestion.fields import TextForm
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.parquet import Kind, flat_types, kind_of, open_parquet
@@ -21,9 +19,6 @@ from shunter.requests.formats import CSV, PARQUET
 
 def column_kinds(source: Source) -> dict[str, Kind]:
     """Return the common columns of all files of a log with their kinds; empty for Criteo, whose columns are fixed.
-
-    Args:
-        source: The log; only the text form of its schema is used.
 
     Raises:
         DataError: A file is empty or cannot be read.
@@ -59,13 +54,8 @@ def has_rows(path: Path, data_format: str) -> bool:
 
 
 def unreadable_share(source: Source, column: str) -> float:
-    """Return the share of the first rows, 0 to 1, in which a numeric column holds a value that is no number.
-
-    Args:
-        source: Log whose schema names the column as numeric.
-        column: Name of the column.
-    """
-    for table in _first_tables(source):
+    """Return the share of the first rows, 0 to 1, in which a numeric column holds a value that is no number."""
+    for table in (chunk.table for chunk in source.chunks() if isinstance(chunk, TableChunk) and len(chunk.table)):
         if isinstance(table.schema[column], pl.List | pl.Array | pl.Struct):
             return 1.0
         texts, invalid = read.as_text(table[column])
@@ -73,10 +63,6 @@ def unreadable_share(source: Source, column: str) -> float:
         [(_, unreadable)] = read.amount_reader(source.schema.value_form)([plain])
         return float(np.mean(unreadable | invalid)) if len(texts) else 0.0
     return 0.0
-
-
-def _first_tables(source: Source) -> Iterator[pl.DataFrame]:
-    return (chunk.table for chunk in source.chunks() if isinstance(chunk, TableChunk) and len(chunk.table))
 
 
 def flat_kinds(path: Path) -> dict[str, Kind]:
@@ -93,15 +79,33 @@ def _kinds_of(path: Path, source: Source) -> dict[str, Kind]:
     assert isinstance(source, TableSource)
     names, _ = readable_columns(path, source)
     for chunk in source.tables(path, names, Budget.of_settings()):
-        return {column.name: _kind_of_values(column, source.schema) for column in chunk.table.get_columns()}
+        kinds: dict[str, Kind] = {}
+        for column in chunk.table.get_columns():
+            if column.dtype not in (pl.Binary, pl.String):
+                kinds[column.name] = kind_of(column.to_arrow().type)
+                continue
+            texts, invalid = read.as_text(column)
+            [(values, bad)] = read.amounts_of([read.in_usual_form(texts, source.schema, is_number=True)])
+            is_text = (bad | invalid).any()
+            kinds[column.name] = "text" if is_text else "empty" if np.isnan(values).all() else "number"
+        return kinds
     return dict.fromkeys(names, "empty")
 
 
-def _kind_of_values(column: pl.Series, form: TextForm) -> Kind:
-    if column.dtype not in (pl.Binary, pl.String):
-        return kind_of(column.to_arrow().type)
-    texts, invalid = read.as_text(column)
-    [(values, bad)] = read.amounts_of([read.in_usual_form(texts, form, is_number=True)])
-    if (bad | invalid).any():
-        return "text"
-    return "empty" if np.isnan(values).all() else "number"
+def varying_columns(source: Source) -> dict[str, tuple[str, ...]]:
+    """Return the columns of the schema that differ between files, each with its kinds in order of the files.
+
+    Only Parquet files have kinds in their headers; in other files a column is `text` or `absent`. An empty column has
+    no kind.
+    """
+    if not isinstance(source, TableSource) or len(source.paths) == 1:
+        return {}
+    found: dict[str, dict[str, None]] = {name: {} for name in source.schema.read_columns}
+    for path in source.paths:
+        is_typed = isinstance(source, ParquetSource)
+        kinds = flat_kinds(path) if is_typed else dict.fromkeys(source.names(path), "text")
+        for name, of_column in found.items():
+            kind = kinds.get(name, "absent")
+            if kind != "empty":
+                of_column[kind] = None
+    return {name: tuple(kinds) for name, kinds in found.items() if len(kinds) > 1}

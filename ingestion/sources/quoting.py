@@ -29,15 +29,7 @@ class QuotedLines(io.RawIOBase):
     """
 
     def __init__(self, path: Path, stream: BinaryIO, delimiter: str, columns: int, *, has_quotes: bool = True) -> None:
-        """Set the stream to read from.
-
-        Args:
-            path: Path of the file, for rejections.
-            stream: Bytes of the file.
-            delimiter: Delimiter of the columns.
-            columns: Number of columns in the header.
-            has_quotes: Whether values may be in quotes; if false, every line is a record.
-        """
+        """Set the stream to read from; without quotes, every line is a record."""
         super().__init__()
         self._path, self._stream, self._has_quotes = path, stream, has_quotes
         self._delimiter, self._columns = delimiter.encode(), columns
@@ -145,9 +137,12 @@ class QuotedLines(io.RawIOBase):
         begin, fields, is_closed = position, 1, True
         while True:
             if text[position : position + 1] == b'"':
-                position = _closing_quote(text, position + 1) + 1
-                if position == 0:
+                position += 1
+                while (position := text.find(b'"', position)) >= 0 and text[position + 1 : position + 2] == b'"':
+                    position += 2  # doubled quotes are text
+                if position < 0:
                     return None, False
+                position += 1
                 is_closed &= text[position : position + 1] in {b"", b"\n", b"\r", self._delimiter}
             end = text.find(b"\n", position)
             end = len(text) if end < 0 else end
@@ -161,10 +156,3 @@ class QuotedLines(io.RawIOBase):
             line.count(self._delimiter) == self._columns - 1 for line in lines
         )
         return min(end + 1, len(text)), is_closed and fields == self._columns and not are_rows
-
-
-def _closing_quote(text: bytes, position: int) -> int:
-    """Return the position of the quote that closes a value; doubled quotes are text. Return -1 if there is none."""
-    while (position := text.find(b'"', position)) >= 0 and text[position + 1 : position + 2] == b'"':
-        position += 2
-    return position

@@ -49,10 +49,6 @@ def stem_of(path: Path) -> Path:
 def first_lines(path: Path, encoding: str = UTF_8) -> list[str]:
     """Return the first lines of a text file (at most 20), decompressed.
 
-    Args:
-        path: Path of the file.
-        encoding: Encoding of the file.
-
     Raises:
         DataError: The file is empty, cannot be read, or holds no text.
     """
@@ -103,20 +99,12 @@ def likely_encoding(path: Path, expected: str = UTF_8) -> str:
     """
     with open_text(path) as stream:
         lines = [line for line in stream.read(_ENCODING_BYTES).split(b"\n") if not line.isascii()]
-    if lines and 2 * sum(map(_is_utf_8, lines)) >= len(lines):
+    if lines and 2 * sum(line.decode(errors="ignore").encode() == line for line in lines) >= len(lines):
         return UTF_8
     if not lines or expected != UTF_8:
         return expected
     # Bytes from 128 to 159 are letters and quotes in Windows encodings, and unused in Latin-1.
     return "cp1252" if any(re.search(rb"[\x80-\x9f]", line) for line in lines) else "latin-1"
-
-
-def _is_utf_8(line: bytes) -> bool:
-    try:
-        line.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def csv_delimiter(path: Path, columns: Sequence[str], given: str | None = None, encoding: str = UTF_8) -> str:
@@ -132,12 +120,9 @@ def ask_for_csv(path: Path) -> DataError:
     """Return the error for a file that is no Criteo log, with a suggestion to read the file as CSV."""
     columns = len((first_lines(path) or [""])[0].split("\t"))
     delimiter = likely_delimiter(path)
-    meant = "" if delimiter is None else f" with `delimiter: {_written(delimiter)}` in the schema"
+    written = '"\\t"' if delimiter == "\t" else f'"{delimiter}"'
+    meant = "" if delimiter is None else f" with `delimiter: {written}` in the schema"
     return DataError(
         f"{path} is no log in Criteo's layout (its first line has {columns} columns between tabs, {CRITEO_FIELDS} are "
         f"expected): did you mean --format csv{meant}?"
     )
-
-
-def _written(delimiter: str) -> str:
-    return '"\\t"' if delimiter == "\t" else f'"{delimiter}"'

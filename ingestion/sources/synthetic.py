@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from shunter.ingestion.batch import UNIT_BYTES, Columns, RawBatch, Unit
 from shunter.ingestion.encoding.vocabulary import mix
 from shunter.ingestion.schema import Options, Schema
-from shunter.ingestion.sources.criteo import CATEGORICAL, NUMERIC, criteo_schema, with_buckets
+from shunter.ingestion.sources.criteo import NUMERIC, criteo_schema, with_buckets
 from shunter.ingestion.sources.guard import Budget
 
 CHUNK_ROWS = 32_768
@@ -76,12 +76,7 @@ class SyntheticSource:
 
 
 def generate(random: np.random.Generator, rows: int) -> RawBatch:
-    """Generate random rows of a click log.
-
-    Args:
-        random: Random number generator.
-        rows: Number of rows.
-    """
+    """Generate random rows of a click log."""
     values = np.stack([_zipf(random, cardinality, rows) for cardinality in CARDINALITIES])
     # A bijective map, so that distinct values have distinct 32-bit ids, different in every column.
     column = np.arange(len(CARDINALITIES), dtype=np.uint64)[:, None]
@@ -104,22 +99,6 @@ def generate(random: np.random.Generator, rows: int) -> RawBatch:
     return RawBatch(labels.astype(np.float32), Columns(numeric, keys, []))
 
 
-def write_criteo(path: Path, source: SyntheticSource) -> None:
-    """Write the rows of `source` to a Criteo file, chunk by chunk."""
-    import polars as pl
-
-    with path.open("wb") as stream:
-        for chunk in source.chunks():
-            batch = source.parse(chunk)
-            numeric = {
-                name: pl.Series(column, nan_to_null=True).cast(pl.Int64)
-                for name, column in zip(NUMERIC, batch.columns.numeric, strict=True)
-            }
-            categorical = {name: _hexadecimal(keys) for name, keys in zip(CATEGORICAL, batch.columns.keys, strict=True)}
-            frame = pl.DataFrame({"label": batch.labels.astype(np.int8), **numeric, **categorical})
-            frame.write_csv(stream, separator="\t", include_header=False)
-
-
 def _zipf(random: np.random.Generator, cardinality: int, rows: int) -> NDArray[np.uint64]:
     """Return ranks from 0 with a power-law probability, by the inverse of a continuous power law, uint64 [rows]."""
     power = 1 - _ZIPF_EXPONENT
@@ -133,14 +112,3 @@ def _normal(ids: NDArray[np.uint64]) -> NDArray[np.float64]:
     hashed = mix(ids)
     parts = sum((hashed >> np.uint64(shift)) & np.uint64(0xFFFF) for shift in (0, 16, 32, 48))
     return (parts / 65536.0 - 2.0) * np.sqrt(3.0)
-
-
-def _hexadecimal(keys: NDArray[np.uint64]) -> "object":
-    """Return eight hexadecimal digits for each key, null for a gap."""
-    import polars as pl
-
-    digits = np.frombuffer(b"0123456789abcdef", np.uint8)
-    shifts = np.arange(28, -1, -4, dtype=np.uint64)
-    nibbles = ((keys[:, None] - np.uint64(1)) >> shifts) & np.uint64(15)
-    texts = digits[nibbles.astype(np.intp)].view("S8")[:, 0]
-    return pl.Series(texts.astype("U8")).set(pl.Series(keys == 0), None)

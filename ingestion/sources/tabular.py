@@ -2,7 +2,7 @@
 
 import io
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -12,7 +12,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.csv as pa_csv
-import pyarrow.parquet as pa_parquet
 from numpy.typing import NDArray
 
 from shunter.errors import ColumnError, DataError
@@ -280,7 +279,8 @@ class ParquetSource(TableSource):
             if (predicate := parsed(self.schema.where)) is not None:
                 whole = range(file.num_row_groups) if groups is None else groups
                 groups = row_groups(path_of(stream), predicate, file.schema_arrow, whole)
-                numbers = _numbers(file, whole, groups)
+                counts = [file.metadata.row_group(group).num_rows for group in whole]
+                numbers = np.flatnonzero(np.repeat([group in groups for group in whole], counts)) + 1
                 skipped = sum(file.metadata.row_group(group).num_rows for group in {*whole} - {*groups})
             size, own = path.stat().st_size, {*file.schema_arrow.names}
             fixed = {name: value for name, value in partitions_of(path).items() if name in {*columns} - own}
@@ -327,12 +327,6 @@ def _chosen(chunk: TableChunk, chosen: pl.Series) -> TableChunk:
     return replace(chunk, table=chunk.table.filter(chosen), lines=chunk.lines[rows], left_out=left_out)
 
 
-def _numbers(file: pa_parquet.ParquetFile, whole: Sequence[int], chosen: Collection[int]) -> NDArray[np.int64]:
-    """Return the row numbers of the `chosen` row groups, where row 1 is the first row of the row groups `whole`."""
-    counts = [file.metadata.row_group(number).num_rows for number in whole]
-    return np.flatnonzero(np.repeat([number in chosen for number in whole], counts)) + 1
-
-
 def csv_header(path: Path, schema: Schema) -> tuple[str, list[str]]:
     """Return the delimiter of a CSV file and the names of its columns."""
     if schema.columns:
@@ -371,25 +365,22 @@ def read_csv(
         text = stream
         if form.renames_header and not start:
             stream.readline()
-        if start or form.renames_header or not form.has_header:
-            text = cast("BinaryIO", _Behind(_header_line(path, form, encoding), text))
+        if form.renames_header or not form.has_header:
+            text = cast("BinaryIO", _Behind(form.delimiter.join(form.header).encode() + b"\n", text))
+        elif start:
+            with open_text(path, encoding) as beginning:
+                text = cast("BinaryIO", _Behind(beginning.readline(), text))
         delimiter = form.delimiter
         if len(delimiter) > 1:
-            text, delimiter = (
-                cast("BinaryIO", _Replaced(text, delimiter.encode(), _UNIT_SEPARATOR)),
-                _UNIT_SEPARATOR.decode(),
-            )
+            text = cast("BinaryIO", _Replaced(text, delimiter.encode(), _UNIT_SEPARATOR))
+            delimiter = _UNIT_SEPARATOR.decode()
         quoted = QuotedLines(path, text, delimiter, len(form.header), has_quotes=form.has_quotes)
         for chunk in _csv_chunks(path, quoted, columns, delimiter, block_bytes, has_quotes=form.has_quotes):
-            yield _without_header_line(chunk) if start or not form.has_header else chunk
-
-
-def _header_line(path: Path, form: CsvForm, encoding: str) -> bytes:
-    """Return the first line of a file with a header, else a line with the names of the columns."""
-    if form.renames_header or not form.has_header:
-        return form.delimiter.join(form.header).encode() + b"\n"
-    with open_text(path, encoding) as stream:
-        return stream.readline()
+            if start or not form.has_header:  # the lines are counted without the header line
+                rejected = [replace(rejection, line=rejection.line - 1) for rejection in chunk.rejected]
+                yield replace(chunk, lines=chunk.lines - 1, rejected=rejected)
+            else:
+                yield chunk
 
 
 class _Behind:
@@ -420,12 +411,6 @@ class _Replaced:
                 return text[:end].replace(self._delimiter, self._by)
         text, self._rest = self._rest, b""
         return text.replace(self._delimiter, self._by)
-
-
-def _without_header_line(chunk: TableChunk) -> TableChunk:
-    """Return the chunk with line numbers reduced by one, for a unit without the header line."""
-    rejected = [replace(rejection, line=rejection.line - 1) for rejection in chunk.rejected]
-    return replace(chunk, lines=chunk.lines - 1, rejected=rejected)
 
 
 def without_blank_rows(chunk: TableChunk) -> TableChunk:
@@ -472,7 +457,8 @@ def _csv_chunks(
             rejected = _take_rejections(path, stream, malformed, record)
             yield TableChunk(path, _frame(batch), stream.lines_of(records), rejected)
     except pa.ArrowInvalid as error:
-        raise DataError(f"The file {path} cannot be read as CSV ({_first_line(error)}): correct the file.") from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")
+        raise DataError(f"The file {path} cannot be read as CSV ({reason}): correct the file.") from error
     if rejected := _take_rejections(path, stream, malformed, None):
         empty = pl.DataFrame(schema=dict.fromkeys(columns, pl.Binary))
         yield TableChunk(path, empty, np.empty(0, np.int64), rejected)
@@ -520,7 +506,9 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
     keys = np.empty((len(schema.categorical), len(labels)), np.uint64)
     for index, field in enumerate(schema.categorical):
         if field.buckets is not None:
-            keys[index] = _keys_of_numbers(series[field.column], problems, amounts)
+            [(values, bad)] = amounts([series[field.column]])
+            problems.append((bad, field.column, _NUMBER))
+            keys[index] = number_keys(values)
         elif field.cross:
             keys[index] = read.cross_keys([series[name] for name in field.cross], schema.key_kind(field.column))
         else:
@@ -543,15 +531,6 @@ def parse_table(chunk: TableChunk, schema: Schema, reading: TimeReading) -> RawB
         left_out=chunk.left_out,
     )
     return batch if kept.all() else batch.select(kept)
-
-
-def _keys_of_numbers(
-    series: pl.Series, problems: list[tuple[read.Mask, str, str]], amounts: read.AmountReader
-) -> read.Keys:
-    """Return the key of each number, uint64 [rows]; rows with a value that is no finite number go to `problems`."""
-    [(values, bad)] = amounts([series])
-    problems.append((bad, series.name, _NUMBER))
-    return number_keys(values)
 
 
 def read_parts(series: pl.Series, problems: list[tuple[read.Mask, str, str]]) -> NDArray[np.int8]:
@@ -616,7 +595,3 @@ def _take_rejections(path: Path, stream: QuotedLines, malformed: dict[int, str],
         for record, line in zip(records, stream.lines_of(records), strict=True)
     ]
     return taken + stream.take_rejected(None if before is None else int(stream.lines_of(np.array([before]))[0]))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".:")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shunter.files import sync_directory
-from shunter.hardware.devices.memory_kills import memory_kills
+from shunter.hardware.devices.memory_limits import memory_kills
 from shunter.hardware.devices.process_mark import process_mark
 
 if TYPE_CHECKING:

@@ -17,10 +17,8 @@ from shunter.reporting.card.promise import Promise
 from shunter.reporting.card.quality import group_metrics
 from shunter.reporting.card.unknown_row import score_unknown_row
 from shunter.tasks.accelerators import announce
-from shunter.tracking.passes import log_passes
-from shunter.tracking.registry.card import artifact_link, describe_model, log_texts
-from shunter.tracking.registry.models import RegisteredModel
-from shunter.tracking.reports import log_config
+from shunter.tracking.registry.models import RegisteredModel, describe_model
+from shunter.tracking.reports import artifact_link, log_config, log_passes, log_texts
 from shunter.tracking.runs import open_run
 
 __all__ = [

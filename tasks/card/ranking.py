@@ -16,7 +16,7 @@ from shunter.reporting.card.ranking_baselines import (
     ranking_baseline_metrics,
 )
 from shunter.tracking.ranking import INDEX, popularity_metrics, ranking_metrics
-from shunter.tracking.registry.card import log_texts
+from shunter.tracking.reports import log_texts
 from shunter.tracking.runs import open_run
 
 CARD = "model_card/model_card.md"

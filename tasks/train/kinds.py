@@ -28,7 +28,7 @@ from shunter.tracking.convention import (
     model_params,
     quality_metrics,
 )
-from shunter.tracking.passes import log_passes
+from shunter.tracking.reports import log_passes
 from shunter.tracking.runs import Run
 
 CHECKPOINT = "checkpoint"  # folder of an unfinished training run, inside that of its model

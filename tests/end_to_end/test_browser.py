@@ -25,9 +25,10 @@ import yaml
 from playwright.sync_api import Locator, Page, TimeoutError, sync_playwright
 
 from shunter.flows.command.services import free_port
-from shunter.ingestion.sources.synthetic import SyntheticSource, write_criteo
+from shunter.ingestion.sources.synthetic import SyntheticSource
 from shunter.operation.servers import training_pages
 from shunter.settings import PROJECT_ROOT
+from tests.ingestion.criteo_files import write_criteo
 from tests.retraining.conftest import SCHEMA, clicks
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -12,7 +12,7 @@ from shunter.errors import RequestError, StorageError
 from shunter.files import check_room
 from shunter.requests import TrainRequest
 from shunter.settings import Settings
-from shunter.tracking.registry.card import log_texts
+from shunter.tracking.reports import log_texts
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import open_store
 from tests.engine.synthetic import write_dataset

@@ -12,8 +12,7 @@ from shunter.hardware.catalogue import rows
 from shunter.hardware.catalogue.prices import Prices
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.schema import Schema, read_schema
-from shunter.tracking.registry.signing import checked_copy, faults_of_models
-from shunter.tracking.registry.trusted import check_model_folder
+from shunter.tracking.registry.signing import check_model_folder, checked_copy, faults_of_models
 from shunter.yaml_file import DEEPEST, LARGEST_BYTES, YamlError, load_yaml
 
 SECONDS = 5.0  # where each bomb took more than 45, or all of the memory

@@ -30,8 +30,7 @@ from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
 from shunter.tracking.registry.models import load_champion, register_model
 from shunter.tracking.registry.named import export_model
-from shunter.tracking.registry.signing import digest_of
-from shunter.tracking.registry.trusted import DATA
+from shunter.tracking.registry.signing import DATA, digest_of
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 from tests.golden.homes import at_home

@@ -15,7 +15,6 @@ from shunter.hardware.reservation import (
     Reservation,
     cores_reserved_here,
     reserve,
-    reserved_here,
     trainings_together,
     wanted,
     watching,
@@ -49,6 +48,13 @@ def held_elsewhere(*names: str) -> "Iterator[subprocess.Popen[str]]":
     finally:
         process.kill()
         process.communicate()
+
+
+def reserved_here() -> tuple[str, ...]:
+    """What this process holds, as a watcher is told at once."""
+    told: list[tuple[str, ...]] = []
+    with watching(lambda names: told.append(tuple(names))):
+        return told[-1]
 
 
 @pytest.fixture

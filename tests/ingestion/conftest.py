@@ -11,7 +11,8 @@ import yaml
 from shunter.engine.data.dataset import Dataset
 from shunter.ingestion.cache import IngestReport, ingest_source
 from shunter.ingestion.sources.open import open_source
-from shunter.ingestion.sources.synthetic import SyntheticSource, write_criteo
+from shunter.ingestion.sources.synthetic import SyntheticSource
+from tests.ingestion.criteo_files import write_criteo
 
 Ingest = Callable[..., tuple[Dataset, IngestReport]]
 

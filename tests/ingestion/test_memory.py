@@ -8,7 +8,8 @@ import pytest
 from shunter.ingestion.build import build
 from shunter.ingestion.schema import Options
 from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
-from shunter.ingestion.sources.synthetic import SyntheticSource, write_criteo
+from shunter.ingestion.sources.synthetic import SyntheticSource
+from tests.ingestion.criteo_files import write_criteo
 
 # Each copy is nearly two chunks; the shorter log has more of them than threads have under way.
 COPIES = (6, 18)

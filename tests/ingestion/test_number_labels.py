@@ -20,8 +20,7 @@ from shunter.engine.results import Evaluation
 from shunter.errors import DataError, RequestError
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.schema import parse_schema
-from shunter.ingestion.sources.number_label import with_loss
-from shunter.ingestion.sources.open import open_source
+from shunter.ingestion.sources.open import open_source, with_loss
 from shunter.models.registry import model_spec
 from shunter.reporting.card.figures import TaskQuality
 from shunter.reporting.card.quality import evaluate_quality

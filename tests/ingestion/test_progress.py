@@ -10,10 +10,11 @@ from shunter.ingestion.build import build
 from shunter.ingestion.progress import COUNTING, ENCODING, READING, TIMES, Progress
 from shunter.ingestion.schema import Options, Schema
 from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
-from shunter.ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
+from shunter.ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource
 from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
 from shunter.ingestion.workers import Processes, Work
 from tests.ingestion.conftest import CLICKS_SCHEMA
+from tests.ingestion.criteo_files import write_criteo
 
 Source = CriteoSource | CsvSource | ParquetSource | SyntheticSource
 

@@ -19,9 +19,10 @@ from shunter.ingestion.schema import Options, Schema
 from shunter.ingestion.sources import guard
 from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
 from shunter.ingestion.sources.parts import parts_source
-from shunter.ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
+from shunter.ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource
 from shunter.ingestion.sources.tabular import CsvSource, ParquetSource
 from shunter.ingestion.workers import Processes, Work, crew_for, is_long
+from tests.ingestion.criteo_files import write_criteo
 
 SCHEMA = Schema.model_validate(
     {

@@ -13,7 +13,7 @@ from shunter.engine.config import Hyperparameters
 from shunter.errors import RequestError
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.sources.days import DaysSource, open_day
-from shunter.ingestion.sources.number_label import numbered
+from shunter.ingestion.sources.open import numbered
 from shunter.models.registry import model_spec
 from shunter.models.spec import NumberLabel
 from shunter.requests import Promote

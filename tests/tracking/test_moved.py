@@ -14,7 +14,7 @@ from shunter.tasks.run_state import RunState
 from shunter.tasks.spending import Spent
 from shunter.tracking import entries
 from shunter.tracking.outbox import Outbox
-from shunter.tracking.registry.card import log_texts
+from shunter.tracking.reports import log_texts
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import artifact_root, deliver, open_store, tracking_uri, undelivered
 from shunter.tracking.tree import read_artifact

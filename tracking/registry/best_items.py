@@ -14,7 +14,7 @@ from shunter.ingestion.batch import MISSING_KEY
 from shunter.ingestion.encoding.columns import keys as keys_of
 from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.requests.items import IndexChoice
-from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.serving import RankingScorer
 
 USERS_AT_ONCE = 256  # users in one yielded frame
 _NO_PAIRS = pl.DataFrame(
@@ -190,12 +190,7 @@ class BestItems:
 
 
 class _Places:
-    """Positions of the items of each user's interactions among the candidate items.
-
-    Args:
-        users: Key of the user of each pair.
-        places: Position of the pair's item among the candidate items; -1 if the item is not a candidate.
-    """
+    """Positions of the items of each user's interactions among the candidate items."""
 
     def __init__(self, users: pl.Series, places: pl.Series) -> None:
         pairs = pl.DataFrame({"user": users, "place": places.cast(pl.Int64)}).filter(

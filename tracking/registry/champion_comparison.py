@@ -83,11 +83,7 @@ class ChampionComparison(Frozen):
         }
 
     def champion_ne(self, base_rate: float) -> float:
-        """Return the champion's normalised entropy; from 1 on the champion is no better than a constant prediction.
-
-        Args:
-            base_rate: Share of positives among the rows.
-        """
+        """Return the champion's normalised entropy; from 1 on the champion is no better than a constant prediction."""
         constant = self.loss_of_constant(base_rate)
         return self.champion_logloss / constant if constant else math.inf
 
@@ -96,11 +92,7 @@ class ChampionComparison(Frozen):
         return binary_entropy(base_rate) if self.constant_loss is None else self.constant_loss
 
     def is_overtaken(self, base_rate: float) -> bool:
-        """Return True if the base rate predicts as well as the champion, and the challenger predicts better.
-
-        Args:
-            base_rate: Share of positives among the rows.
-        """
+        """Return True if the base rate predicts as well as the champion, and the challenger predicts better."""
         return self.saving > 0 and self.champion_ne(base_rate) >= 1
 
     def figures(self) -> dict[str, float]:

@@ -26,11 +26,6 @@ class TranslatedModel(nn.Module):
 
     An id that either encoder does not know becomes the unknown id, and a field that the rows lack is missing. Target
     and count encodings are those of the rows' encoder, rescaled to the mean and deviation of the model's encoder.
-
-    Args:
-        model: Click model or ensemble.
-        own: Encoder of the model.
-        given: Encoder of the rows.
     """
 
     def __init__(self, model: "Model | Ensemble", own: Encoder, given: Encoder) -> None:
@@ -69,17 +64,13 @@ class TranslatedModel(nn.Module):
             own_weights.append(weights[0][piece] if weights else torch.ones(len(ids[-1]), device=device))
         own_offsets = torch.zeros(len(lengths) * rows + 1, dtype=torch.int32, device=device)
         own_offsets[1:] = torch.cat(lengths).cumsum(0)
-        inputs = self._numbers_of(dense), torch.cat(ids), own_offsets
-        return self.model(*inputs, torch.cat(own_weights)) if self.features.is_weighted else self.model(*inputs)
-
-    def _numbers_of(self, dense: Tensor) -> Tensor:
-        """Return the numbers on the scales of the model's encoder; a missing number is 0 on both scales."""
-        own = torch.zeros(len(dense), len(self._numbers), device=dense.device)
+        numbers = torch.zeros(rows, len(self._numbers), device=dense.device)
         for column, (place, factor, shift) in enumerate(self._numbers):
-            if place is not None:
+            if place is not None:  # a missing number is 0 on both scales
                 given = dense[:, place]
-                own[:, column] = torch.where(given == 0, 0.0, given * factor + shift)
-        return own
+                numbers[:, column] = torch.where(given == 0, 0.0, given * factor + shift)
+        inputs = numbers, torch.cat(ids), own_offsets
+        return self.model(*inputs, torch.cat(own_weights)) if self.features.is_weighted else self.model(*inputs)
 
 
 def compare_models(
@@ -92,16 +83,9 @@ def compare_models(
     confidence: float,
     seed: int,
 ) -> ChampionComparison:
-    """Score the test part with both models and compare the losses of the main label.
+    """Score the test part with both models and compare the losses of the main label, see `compare_losses`.
 
-    Args:
-        dataset: Data set of the challenger, with the test part.
-        champion: Model in use, which may have another vocabulary, but has the same loss and levels of the label.
-        challenger: Folder of the model that may replace the champion.
-        execution: Device and placement of the tables.
-        margin: Required reduction of the champion's log loss, as a share.
-        confidence: Required confidence that the reduction exceeds the margin.
-        seed: Seed of the resampling.
+    The champion may have another vocabulary, but has the same loss and levels of the label.
 
     Raises:
         CheckpointError: A model is damaged.

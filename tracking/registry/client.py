@@ -23,9 +23,6 @@ KEY = "registration.key"  # tag of a model and of a version: id of the registeri
 class RegistryClient:
     """Client for writes of models, versions and aliases; `without_secrets` removes secrets from texts.
 
-    Args:
-        mlflow: MLflow's client.
-
     Attributes:
         mlflow: MLflow's client, for reading.
     """
@@ -34,18 +31,14 @@ class RegistryClient:
         self.mlflow = mlflow
 
     def logged_model(self, run_id: str, name: str) -> "LoggedModel":
-        """Return the logged model that a run registers under a name; create the model if missing, delete duplicates.
-
-        Args:
-            run_id: Id of the run that produced the model.
-            name: Name of the registered model.
-        """
+        """Return the logged model that a run registers under a name; create the model if missing, delete duplicates."""
         own = key_of(run_id, name)
         experiment = self.mlflow.get_run(run_id).info.experiment_id
 
         def found() -> "list[LoggedModel]":
             there = self.mlflow.search_logged_models([experiment], f"source_run_id = '{run_id}'")
-            return sorted((model for model in there if model.tags.get(KEY) == own), key=_by_readiness)
+            own_models = (model for model in there if model.tags.get(KEY) == own)
+            return sorted(own_models, key=lambda one: (one.status != "READY", one.creation_timestamp, one.model_id))
 
         if not found():
             self.mlflow.create_logged_model(
@@ -59,11 +52,6 @@ class RegistryClient:
     def upload(self, model_id: str, file: "Path", folder: str | None) -> None:
         """Upload a file of a model, and verify its size in the store, since a server's answer is not reliable.
 
-        Args:
-            model_id: Id of the model.
-            file: File on this machine.
-            folder: Target folder within the model; None for its root.
-
         Raises:
             StoreAwayError: The file is missing in the store or has another size.
         """
@@ -74,13 +62,7 @@ class RegistryClient:
             raise StoreAwayError(f"{path} did not arrive")
 
     def log_model_metrics(self, model: "LoggedModel", run_id: str, metrics: Mapping[str, float]) -> None:
-        """Write metrics of a model; a second call changes nothing.
-
-        Args:
-            model: Logged model.
-            run_id: Id of the run that produced the model.
-            metrics: Metrics of the model, with the names of the convention.
-        """
+        """Write metrics of a model; a second call changes nothing."""
         from mlflow.entities import Metric
 
         points = [
@@ -88,10 +70,6 @@ class RegistryClient:
             for name, value in metrics.items()
         ]
         self.mlflow.log_batch(run_id, metrics=points)
-
-    def finish_logged_model(self, model_id: str) -> "LoggedModel":
-        """Set the status of a model to READY."""
-        return self.mlflow.finalize_logged_model(model_id, "READY")
 
     def ensure_registered_model(self, name: str, description: str) -> None:
         """Create a registered model unless the name exists."""
@@ -141,10 +119,6 @@ class RegistryClient:
         """Set an alias of the registered model to a version."""
         self.mlflow.set_registered_model_alias(name, alias, str(version))
 
-    def delete_alias(self, name: str, alias: str) -> None:
-        """Delete an alias of the registered model."""
-        self.mlflow.delete_registered_model_alias(name, alias)
-
 
 def key_of(run_id: str, name: str) -> str:
     """Return the value of the tag `KEY` for a run and a registered name."""
@@ -160,10 +134,6 @@ def _gone(delete: Callable[[], None]) -> None:
     except MlflowException as error:
         if error.error_code != "RESOURCE_DOES_NOT_EXIST":
             raise
-
-
-def _by_readiness(model: "LoggedModel") -> tuple[bool, int, str]:
-    return model.status != "READY", model.creation_timestamp, model.model_id
 
 
 def open_registry() -> RegistryClient:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from shunter.engine.checkpoint.checked_files import read_json
+from shunter.engine.checkpoint.checked_files import MODEL_FILES, read_json
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.storage import is_ranker
 from shunter.errors import RequestError, TrackingError
@@ -23,9 +23,16 @@ from shunter.tracking.callbacks import call
 from shunter.tracking.convention import SCHEMA_VERSION
 from shunter.tracking.outbox import LOCAL, StoreAwayError
 from shunter.tracking.patience import PatientCaller
-from shunter.tracking.registry.client import RegistryClient
-from shunter.tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside, sign_folder
-from shunter.tracking.registry.trusted import DATA, LOADER_MODULE, check_model_folder
+from shunter.tracking.registry.client import RegistryClient, open_registry
+from shunter.tracking.registry.signing import (
+    DATA,
+    LOADER_MODULE,
+    MODEL_COPY,
+    check_model_folder,
+    checked_copy,
+    copy_beside,
+    sign_folder,
+)
 from shunter.tracking.registry.versions import CHAMPION, make_champion, only_model
 from shunter.tracking.runs import Run, open_run
 from shunter.tracking.store import open_store, tracking_errors, tracking_uri
@@ -85,9 +92,6 @@ def register_model(
         example: A few raw rows, stored as the model's input example.
         not_promoted: Reason why the version must not become the champion, in one sentence; None to promote the version.
 
-    Returns:
-        The registered version.
-
     Raises:
         RequestError: MLflow does not accept the name.
         TrackingError: The store fails; the same training job, started again, resumes here.
@@ -107,7 +111,7 @@ def register_model(
                     for file, inside in _files(folder):
                         patiently(partial(registry.upload, logged.model_id, file, inside))
                 patiently(lambda: registry.log_model_metrics(logged, run_id, metrics))
-                patiently(lambda: registry.finish_logged_model(logged.model_id))
+                patiently(lambda: registry.mlflow.finalize_logged_model(logged.model_id, "READY"))
             patiently(lambda: registry.ensure_registered_model(name, "Scores raw rows; trained by Shunter."))
             own_tags = {"schema.version": SCHEMA_VERSION, DATA_NAME: dataset.name}
             if not_promoted is not None:
@@ -122,6 +126,19 @@ def register_model(
     model = RegisteredModel(name=name, version=registered, uri=uri, not_promoted=not_promoted)
     call("on_registered", model)
     return model
+
+
+def describe_model(model: RegisteredModel, markdown: str) -> None:
+    """Set the description of a version on its registry page; the write is retried if the store fails.
+
+    Raises:
+        TrackingError: The store cannot be written, or the version does not exist.
+    """
+    registry = open_registry()
+    with tracking_errors():
+        PatientCaller("the description of the model")(
+            lambda: registry.describe_version(model.name, model.version, markdown)
+        )
 
 
 def load_champion(
@@ -185,11 +202,7 @@ def families_in(model_directory: Path) -> str:
 
 
 def _id_in_store(run: Run) -> str:
-    """Return the store's id of a run; a run queued in the outbox is delivered first.
-
-    Raises:
-        StoreAwayError: The store has not accepted the run yet.
-    """
+    """Return the store's id of a run; a run queued in the outbox is delivered first."""
     if run.client.real_id(run.run_id).startswith(LOCAL):
         run.client.deliver()
     found = run.client.real_id(run.run_id)
@@ -208,15 +221,22 @@ def _written(
 
     with tempfile.TemporaryDirectory(prefix=MODEL_COPY) as folder:
         data, model = Path(folder, "recommender"), Path(folder, "model")
-        shutil.copytree(model_directory, data / "model", ignore=_all_but("model.json", "model.safetensors"))
+        shutil.copytree(
+            model_directory,
+            data / "model",
+            ignore=lambda _, names: [name for name in names if name not in MODEL_FILES],  # the rest are checkpoints
+        )
         shutil.copytree(dataset.directory / "encoder", data / "encoder")
         sign_folder(data)
+        # Shunter's requirements with the installed versions, since Shunter's own code loads the model.
+        lines = [line for line in requires("shunter") or [] if "extra ==" not in line]
+        names = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in lines]
         with _requirements_met():
             mlflow.pyfunc.save_model(
                 model,
                 loader_module=LOADER_MODULE,
                 data_path=str(data),
-                pip_requirements=_requirements(),
+                pip_requirements=[f"{name}=={version(name).partition('+')[0]}" for name in names],
                 signature=raw_signature(dataset, "score" if is_ranker(model_directory) else None),
                 input_example=example,  # pyright: ignore[reportArgumentType] - None is MLflow's own default
                 metadata={"shunter_version": version("shunter")},
@@ -253,13 +273,6 @@ def raw_signature(dataset: Dataset, output: str | None = None) -> "ModelSignatur
     return ModelSignature(Schema(inputs), Schema(outputs))
 
 
-def _requirements() -> list[str]:
-    """Return Shunter's requirements with the installed versions, since Shunter's own code loads the model."""
-    lines = [line for line in requires("shunter") or [] if "extra ==" not in line]
-    names = [re.split(r"[^\w.-]", line, maxsplit=1)[0] for line in lines]
-    return [f"{name}=={version(name).partition('+')[0]}" for name in names]
-
-
 @contextmanager
 def _requirements_met() -> Iterator[None]:
     """Skip MLflow's check of the requirements, which are met since they list the installed versions.
@@ -275,8 +288,3 @@ def _requirements_met() -> Iterator[None]:
         yield
     finally:
         module.warn_dependency_requirement_mismatches = warn
-
-
-def _all_but(*kept: str) -> Any:
-    """Return a filter for `shutil.copytree` that copies only the files named `kept`, without checkpoints."""
-    return lambda _, names: [name for name in names if name not in kept]

@@ -14,14 +14,20 @@ from shunter.engine.checkpoint.checkpoint_settings import FULL_PRECISION, Bits
 from shunter.errors import RequestError, TrackingError
 from shunter.registry import Entry, Registry
 from shunter.tracking.listing import find_version
-from shunter.tracking.registry.signing import MODEL_COPY, checked_copy, copy_beside, digest_of
-from shunter.tracking.registry.trusted import DATA, DESCRIPTION, check_model_folder
+from shunter.tracking.registry.signing import (
+    DATA,
+    DESCRIPTION,
+    MODEL_COPY,
+    check_model_folder,
+    checked_copy,
+    copy_beside,
+    digest_of,
+)
 from shunter.tracking.registry.versions import CHAMPION, fetch, version_by_alias, version_by_number
 from shunter.tracking.store import tracking_errors
 
 if TYPE_CHECKING:
-    from shunter.tracking.registry.ranking_serving import RankingScorer
-    from shunter.tracking.registry.serving import Scorer
+    from shunter.tracking.registry.serving import RankingScorer, Scorer
 
 NAMED = re.compile(r"(?P<name>[^/:@]+)(?:@(?P<alias>[^/:@]+)|/(?P<version>\d+))?")
 READ_ME = "README.txt"
@@ -172,14 +178,6 @@ def digest_of_model(named: str) -> str:
 def export_model(named: str, folder: Path, increments: Sequence[Path] = ()) -> ExportedModel:
     """Copy a model to a new folder that MLflow and `open_model` can load, and check that the copy loads.
 
-    Args:
-        named: Name or folder of the model, see `open_model`.
-        folder: Folder to create.
-        increments: Increments to apply, see `open_model`.
-
-    Returns:
-        Title, fingerprint and size of the model.
-
     Raises:
         RequestError: The model does not exist, or the folder exists or cannot be written.
         TrackingError: See `open_model`.
@@ -196,12 +194,7 @@ def export_increment(
 ) -> ExportedIncrement:
     """Export the increment from an earlier model to a model into a new folder.
 
-    Args:
-        named: Name or folder of the new model, see `open_model`.
-        folder: Folder to create.
-        since: Name or folder of the earlier model, see `open_model`, or another version number of the same model.
-        increments: Increments to apply to the earlier model first.
-        bits: Bits per number in the stored rows; `auto` is 32 for tables below 1 GiB, and then 8.
+    `since` may also be another version number of the same model.
 
     Raises:
         RequestError: A model does not exist or ranks items, or the folder cannot be created.

@@ -101,19 +101,11 @@ def compare_rankers(
     seed: int,
     repeats: Repeats = "drop",
 ) -> tuple[RankingComparison, NDArray[np.float64]]:
-    """Rank the test part with both models, and compare their NDCG@20.
+    """Rank the test part with both models, and compare their NDCG@20; see `compare_losses`.
 
     The models rank items for the users that both models know, by default without items that a user has seen before. An
-    item that the champion does not know is not in the champion's lists, and counts as a miss if a user chose it.
-
-    Args:
-        dataset: Data set of the challenger, with the test part.
-        champion: Model in use.
-        challenger: Folder of the model that may replace the champion.
-        margin: Required gain, as a share of the champion's NDCG@20.
-        confidence: Required confidence that the gain exceeds the margin.
-        seed: Seed of the resampling.
-        repeats: Whether pairs that occur in earlier rows count too; seen items are then ranked.
+    item that the champion does not know is not in the champion's lists, and counts as a miss if a user chose it. Unless
+    `repeats` is `drop`, pairs that occur in earlier rows count too, and seen items are ranked.
 
     Returns:
         The comparison, and the mean gain of each resample.
@@ -132,7 +124,9 @@ def compare_rankers(
     counts = len(now.ranker.user_degrees), len(now.ranker.item_degrees)
     translated = _Translated(before.ranker, shared[now.user], shared[now.item], *counts)
     seen = read_before_test(dataset)
-    chosen = _of_users(read_interactions(dataset, "test"), translated.known & (now.ranker.user_degrees > 0).numpy())
+    every = read_interactions(dataset, "test")
+    kept = (translated.known & (now.ranker.user_degrees > 0).numpy())[every.users]
+    chosen = Interactions(users=every.users[kept], items=every.items[kept], left_out=every.left_out)
     if not len(chosen.without(seen) if repeats == "drop" else chosen):
         raise DataError(
             "No user known to both champion and challenger has a new item on the evaluation day, so they "
@@ -160,15 +154,7 @@ def compare_rankers(
 
 @dataclass(frozen=True, eq=False)
 class _Translated:
-    """Wrapper that ranks with the ids of another encoder; items that the ranker does not know are not ranked.
-
-    Attributes:
-        ranker: Ranker, which uses its own ids.
-        users: Pairs of ids of the same user in both encoders.
-        items: Pairs of ids of the same item in both encoders.
-        user_count: Number of user ids in the other encoder.
-        item_count: Number of item ids in the other encoder.
-    """
+    """Wrapper that ranks with the ids of another encoder; items that the ranker does not know are not ranked."""
 
     ranker: "Ranker"
     users: SharedRows
@@ -198,9 +184,3 @@ class _Translated:
         known = torch.from_numpy(self.items.former > 0)
         scores[:, torch.from_numpy(self.items.now)[known]] = own[:, torch.from_numpy(self.items.former)[known]]
         return scores
-
-
-def _of_users(chosen: Interactions, is_known: NDArray[np.bool_]) -> Interactions:
-    """Return the interactions of those users for which the mask `is_known`, `[users]`, is true."""
-    kept = is_known[chosen.users]
-    return Interactions(users=chosen.users[kept], items=chosen.items[kept], left_out=chosen.left_out)

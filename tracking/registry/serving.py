@@ -22,13 +22,12 @@ from shunter.engine.checkpoint.scoring import memory_for_tables
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.data.batch import Bags, Batch, make_batch
 from shunter.engine.metrics import predict
-from shunter.engine.ranking.storage import is_ranker, load_ranker
+from shunter.engine.ranking.storage import StoredRanker, is_ranker, load_ranker
 from shunter.engine.table_files import TABLES_IN_FILES
 from shunter.errors import RequestError
-from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.models.graph.ranker import Ranker
 from shunter.tracking.registry.row_scorer import RowScorer
-from shunter.tracking.registry.signing import MODEL_COPY, checked_copy
-from shunter.tracking.registry.trusted import DESCRIPTION, check_model_folder
+from shunter.tracking.registry.signing import DESCRIPTION, MODEL_COPY, check_model_folder, checked_copy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -42,12 +41,7 @@ _given_memory: ContextVar[int | None] = ContextVar("memory of the embedding tabl
 
 
 class Scorer(RowScorer):
-    """Scorer of raw rows with a click model.
-
-    Args:
-        encoder: Encoder of the data set that the model was trained on.
-        model: Model in evaluation mode, on the CPU.
-    """
+    """Scorer of raw rows with a click model."""
 
     kind = "click"
 
@@ -99,14 +93,60 @@ class Scorer(RowScorer):
         )
 
 
-def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":
-    """Load a model from its data folder; entry point for MLflow.
+class RankingScorer(RowScorer):
+    """Scorer of raw rows with a ranking model; scores order the items of one user and are not probabilities.
 
-    Raises:
-        TrackingError: The model could run foreign code, or does not match its signature.
-        CheckpointError: The weights are missing or damaged.
-        DataError: The encoder is missing or damaged.
+    `shunter.models.graph.ranker` defines the scores of users and items not seen in training.
+
+    Attributes:
+        user: Column of the user.
+        item: Column of the item.
+        user_field: Field of the user.
+        item_field: Field of the item.
     """
+
+    kind = "ranking"
+
+    def __init__(self, encoder: "Encoder", stored: StoredRanker) -> None:
+        single = [field.name for field in stored.features.categorical if not field.multi_valued]
+        self._user, self._item = single.index(stored.user), single.index(stored.item)
+        super().__init__(encoder)
+        self._ranker = stored.ranker
+        self.user, self.item = stored.user, stored.item
+        by_name = {field.name: field for field in encoder.categorical}
+        self.user_field, self.item_field = by_name[stored.user], by_name[stored.item]
+
+    @property
+    def ranker(self) -> Ranker:
+        """Ranking model, which scores pairs of ids."""
+        return self._ranker
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Name of the only output, `score`."""
+        return ("score",)
+
+    def ids(self, frame: "pd.DataFrame") -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of user and item of raw rows, int64 `[rows]` each; 0 is a value that is unknown in training.
+
+        Raises:
+            DataError: A column is missing.
+        """
+        return self.ids_of(self.encoder.encode(frame))
+
+    def scores_of(self, rows: "EncodedRows") -> np.ndarray:
+        """Return the scores of at most `ROWS_AT_ONCE` encoded rows, float64 `[rows]`."""
+        users, items = map(torch.from_numpy, self.ids_of(rows))
+        return self._ranker(users, items).double().numpy()
+
+    def ids_of(self, rows: "EncodedRows") -> tuple[np.ndarray, np.ndarray]:
+        """Return the ids of user and item of encoded rows, int64 `[rows]` each."""
+        ids = rows.categorical.astype(np.int64)
+        return ids[:, self._user], ids[:, self._item]
+
+
+def _load_pyfunc(data_path: str) -> "Scorer | RankingScorer":
+    """Load a model from its data folder; entry point for MLflow."""
     data = Path(data_path)
     whole = data.parents[1]
     if (whole / DESCRIPTION).exists():
@@ -151,6 +191,7 @@ def load_scorer(model: Path, encoder: Path, memory_bytes: int | None = None) -> 
         MissingExtensionError: The memory is limited, and no installed extension reads tables from files.
     """
     from shunter.ingestion.encoding.encoder import Encoder
+    from shunter.ingestion.encoding.vocabulary import VocabularyIds
 
     loaded = Encoder.load(encoder)
     if is_ranker(model):
@@ -160,11 +201,6 @@ def load_scorer(model: Path, encoder: Path, memory_bytes: int | None = None) -> 
     if memory_bytes is None:
         return Scorer(loaded, load_model(model))
     load_stored_model = TABLES_IN_FILES.load("load_stored_model")
-    return Scorer(loaded, load_stored_model(model, memory_bytes, _are_ranks(loaded)))
-
-
-def _are_ranks(encoder: "Encoder") -> list[bool]:
-    """Return, for each embedding table, whether its ids are ranks of the values by frequency."""
-    from shunter.ingestion.encoding.vocabulary import VocabularyIds
-
-    return [isinstance(field.ids, VocabularyIds) for field in encoder.model_order() if field.table is None]
+    # For each embedding table, whether its ids are ranks of the values by frequency.
+    are_ranks = [isinstance(field.ids, VocabularyIds) for field in loaded.model_order() if field.table is None]
+    return Scorer(loaded, load_stored_model(model, memory_bytes, are_ranks))

@@ -7,7 +7,7 @@ replaced a champion stores the number of that champion in its tag `champion.befo
 import difflib
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,8 +21,7 @@ from shunter.model_families import MODEL_FAMILIES, RANKING_MODELS
 from shunter.registry import Registry
 from shunter.tracking.patience import PatientCaller
 from shunter.tracking.registry.client import RegistryClient, open_registry
-from shunter.tracking.registry.signing import MODEL_COPY, checked_copy
-from shunter.tracking.registry.trusted import DATA
+from shunter.tracking.registry.signing import DATA, MODEL_COPY, checked_copy
 from shunter.tracking.store import has_store, open_store, tracking_errors, tracking_uri
 
 if TYPE_CHECKING:
@@ -162,10 +161,6 @@ def download(version: Version, folder: Path) -> ModelFiles:
 
     No code in the files is ever executed, and the returned files are a copy of the checked bytes.
 
-    Args:
-        version: Version of a registered model.
-        folder: Folder for the files; former content is removed.
-
     Raises:
         TrackingError: The store fails, the version was not registered by Shunter, or the signature does not match.
     """
@@ -235,10 +230,6 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version | None, Version
     it. A second rollback therefore goes one step further back. With `to` the alias `previous` moves to the replaced
     champion, so that a following rollback undoes the change.
 
-    Args:
-        name: Name of the registered model.
-        to: Number of the version to promote; None for the version with the alias `previous`.
-
     Returns:
         The former champion, None if there was none, and the new champion.
 
@@ -276,7 +267,7 @@ def roll_back(name: str, to: int | None = None) -> tuple[Version | None, Version
         # The order makes the command repeatable after an interruption.
         registry.set_alias(name, CHAMPION, back.version)
         if before is None:
-            registry.delete_alias(name, PREVIOUS)
+            client.delete_registered_model_alias(name, PREVIOUS)
         else:
             registry.set_alias(name, PREVIOUS, before.version)
     return now, back
@@ -295,12 +286,6 @@ def _check_loads(version: Version) -> None:
     """Check signature, checksum of the weights and families of a version, and raise if it cannot be loaded.
 
     The model is not built, because the import of torch takes longer than these checks.
-
-    Raises:
-        CheckpointError: The weights are missing or damaged.
-        MissingExtensionError: A family needs an extension that is absent.
-        UnknownNameError: A family belongs to another package, which is no longer installed.
-        TrackingError: See `download`.
     """
     import tempfile
 
@@ -325,11 +310,11 @@ def _families_in(description: Mapping[str, Any]) -> Iterator[tuple[Registry, str
 def _former(client: "MlflowClient", version: Version) -> Version | None:
     """Return the champion that this version replaced; None if unknown or deleted."""
     number = version.tags.get(BEFORE)
-    return None if number is None else _version_if_there(client, version.name, number)
+    return None if number is None else _if_there(lambda: client.get_model_version(version.name, number))
 
 
 def _by_number(client: "MlflowClient", name: str, number: int) -> Version:
-    found = _version_if_there(client, name, str(number))
+    found = _if_there(lambda: client.get_model_version(name, str(number)))
     if found is None:
         there = ", ".join(map(str, _numbers(client, name)))
         raise RequestError(f"There is no version {number} of {name!r}: use one of {there}.")
@@ -337,11 +322,7 @@ def _by_number(client: "MlflowClient", name: str, number: int) -> Version:
 
 
 def _numbers(client: "MlflowClient", name: str) -> list[int]:
-    """Return the numbers of all versions of a model in ascending order.
-
-    Raises:
-        RequestError: The model has no versions or does not exist.
-    """
+    """Return the numbers of all versions of a model in ascending order."""
     quoted = name.replace("'", "")  # no store accepts this character in a name
     numbers = sorted(int(version.version) for version in client.search_model_versions(f"name = '{quoted}'"))
     if not numbers:
@@ -365,22 +346,16 @@ def _no_model(name: str, there: list[str]) -> RequestError:
     )
 
 
-def _version_if_there(client: "MlflowClient", name: str, number: str) -> Version | None:
-    from mlflow.exceptions import MlflowException
-
-    try:
-        return _version(client.get_model_version(name, number))
-    except MlflowException as error:
-        if error.error_code in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
-            return None
-        raise
-
-
 def _by_alias(client: "MlflowClient", name: str, alias: str) -> Version | None:
+    return _if_there(lambda: client.get_model_version_by_alias(name, alias))
+
+
+def _if_there(find: "Callable[[], ModelVersion]") -> Version | None:
+    """Return the version that a call of MLflow's client finds; None if it does not exist."""
     from mlflow.exceptions import MlflowException
 
     try:
-        return _version(client.get_model_version_by_alias(name, alias))
+        return _version(find())
     except MlflowException as error:
         if error.error_code in {"RESOURCE_DOES_NOT_EXIST", "INVALID_PARAMETER_VALUE"}:
             return None

@@ -29,10 +29,10 @@ from shunter.reporting.card.document import Paragraph, Section, Table, to_html, 
 from shunter.settings import Settings
 from shunter.tasks.run_names import named_by
 from shunter.tracking.convention import data_params
-from shunter.tracking.registry.card import artifact_link, log_texts
 from shunter.tracking.registry.named import open_model
-from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.serving import RankingScorer
 from shunter.tracking.registry.versions import Version, add_to_description, only_model, tag_version
+from shunter.tracking.reports import artifact_link, log_texts
 from shunter.tracking.runs import closing, open_run, start_run
 
 TITLE = "Under errors of the memory"

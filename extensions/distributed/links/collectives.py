@@ -23,7 +23,7 @@ from shunter.extensions.distributed.links.communication import fit_collective
 from shunter.extensions.distributed.links.processes import Report, join_group, run_group, run_member
 from shunter.extensions.distributed.tables.shared_memory import SharedMemory
 from shunter.extensions.distributed.tables.shared_vectors import Part, SharedVectors
-from shunter.hardware.probes.quantities import measured_seconds
+from shunter.hardware.probes.timing import measured_seconds
 from shunter.hardware.types import SHARED_OPERATIONS, Collective, CollectiveCost, CollectivePoint
 
 MODULE = "shunter.extensions.distributed.links.collectives"

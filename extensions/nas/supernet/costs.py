@@ -31,8 +31,7 @@ from shunter.extensions.nas.supernet.space import (
     share_choice,
 )
 from shunter.hardware.meters.meter import measure_energy
-from shunter.hardware.probes.quantities import measured_seconds
-from shunter.hardware.probes.timing import repeat, threads
+from shunter.hardware.probes.timing import measured_seconds, repeat, threads
 from shunter.hardware.types import Quantity
 from shunter.models.counting import count_model
 from shunter.models.counts import FLOAT_BYTES

@@ -16,9 +16,10 @@ from shunter.ingestion.build import build
 from shunter.ingestion.progress import READING, Progress
 from shunter.ingestion.schema import Options
 from shunter.ingestion.sources.criteo import CriteoSource, criteo_schema
-from shunter.ingestion.sources.synthetic import SyntheticSource, write_criteo
+from shunter.ingestion.sources.synthetic import SyntheticSource
 from shunter.ingestion.workers import LONG_BYTES, Work, crew_of
 from shunter.requests import ClusterRequest
+from tests.ingestion.criteo_files import write_criteo
 
 
 @pytest.fixture

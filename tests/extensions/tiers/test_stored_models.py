@@ -15,7 +15,7 @@ from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.config import Execution
 from shunter.errors import CheckpointError, RequestError
 from shunter.extensions.tiers.stored_models import load_stored_model, stored_tables
-from shunter.hardware.devices.process_limits import held_bytes
+from shunter.hardware.devices.memory_limits import held_bytes
 from shunter.model_families import MODEL_FAMILIES
 from shunter.models.combination import Combination
 from shunter.models.embeddings.mapped import MappedEmbeddings

@@ -21,10 +21,10 @@ from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.sources import named
 from shunter.ingestion.sources.criteo import parse_text
 from shunter.ingestion.sources.names import is_named, named_datasets
-from shunter.ingestion.sources.number_label import with_loss
-from shunter.ingestion.sources.open import open_source
-from shunter.ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource, write_criteo
+from shunter.ingestion.sources.open import open_source, with_loss
+from shunter.ingestion.sources.synthetic import CHUNK_ROWS, SyntheticSource
 from shunter.models.registry import model_spec
+from tests.ingestion.criteo_files import write_criteo
 
 
 @pytest.fixture(scope="session")

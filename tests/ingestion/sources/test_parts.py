@@ -14,9 +14,10 @@ from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.request import ingest_request
 from shunter.ingestion.sources.criteo import CriteoSource
 from shunter.ingestion.sources.open import open_source
-from shunter.ingestion.sources.synthetic import SyntheticSource, write_criteo
+from shunter.ingestion.sources.synthetic import SyntheticSource
 from shunter.requests import TrainRequest
 from tests.ingestion.conftest import Ingest
+from tests.ingestion.criteo_files import write_criteo
 from tests.ingestion.sources.test_tabular import arrays, quarantined
 
 ROWS = {"train": (0, 120), "validation": (120, 150), "test": (150, 200)}

@@ -13,7 +13,7 @@ from shunter.engine.executors.role import Executor
 from shunter.engine.job import ClickJob, Hooks
 from shunter.engine.results import TrainingFigures
 from shunter.errors import ProcessLostError
-from shunter.hardware.devices import memory_kills
+from shunter.hardware.devices import memory_limits
 from shunter.hardware.types import Placement
 from shunter.requests import TrainRequest
 from shunter.search.protocol import Outcome
@@ -146,8 +146,8 @@ def test_a_search_that_was_left_twice_in_one_trial_ends_like_an_undisturbed_one(
 def test_an_end_for_want_of_memory_is_the_fault_of_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counter = tmp_path / "vmstat"
     counter.write_text("nr_dirty 3\noom_kill 4\n")
-    monkeypatch.setattr(memory_kills, "OWN_GROUP", tmp_path / "none")
-    monkeypatch.setattr(memory_kills, "MACHINE", counter)
+    monkeypatch.setattr(memory_limits, "OWN_GROUP", tmp_path / "none")
+    monkeypatch.setattr(memory_limits, "MACHINE", counter)
     for number, shared in enumerate((None, str(tmp_path / "shared.db"))):
         address = storage_address(tmp_path / "own", shared)
         study = open_study(address, SMALL, is_shared=shared is not None)

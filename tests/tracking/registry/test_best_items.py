@@ -13,7 +13,7 @@ from shunter.ingestion.fields import TextForm
 from shunter.models.graph import graph_spec
 from shunter.models.graph.ranker import VectorRanker
 from shunter.tracking.registry.best_items import BestItems, Seen
-from shunter.tracking.registry.ranking_serving import RankingScorer
+from shunter.tracking.registry.serving import RankingScorer
 
 ITEMS = 6
 

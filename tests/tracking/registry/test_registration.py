@@ -14,9 +14,9 @@ from shunter.engine.data.dataset import Dataset
 from shunter.errors import TrackingError
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
-from shunter.tracking import patience, registry
+from shunter.tracking import patience, registry, reports
 from shunter.tracking.client import TrackingClient
-from shunter.tracking.registry import card, models, versions
+from shunter.tracking.registry import models, versions
 from shunter.tracking.registry.client import RegistryClient
 from shunter.tracking.registry.models import RegisteredModel, register_model
 from shunter.tracking.runs import Run, start_run_tree
@@ -252,12 +252,12 @@ def test_what_a_version_is_described_by_waits_for_the_store_too(
     spoilt = spoil(errs(Random(1)))
     client = TrackingClient(tracking_uri(), experiment_id)
     client.mlflow = spoilt  # type: ignore[assignment]
-    monkeypatch.setattr(card, "open_store", lambda: client)
-    monkeypatch.setattr(card, "open_registry", lambda: RegistryClient(spoilt))  # type: ignore[arg-type]
+    monkeypatch.setattr(reports, "open_store", lambda: client)
+    monkeypatch.setattr(models, "open_registry", lambda: RegistryClient(spoilt))  # type: ignore[arg-type]
     monkeypatch.setattr(versions, "open_registry", lambda: RegistryClient(spoilt))  # type: ignore[arg-type]
     for number in range(8):
-        assert f"/runs/{parent}/" in card.artifact_link(parent, "page.html")
-        card.describe_model(version, f"text {number}")
+        assert f"/runs/{parent}/" in reports.artifact_link(parent, "page.html")
+        models.describe_model(version, f"text {number}")
         versions.tag_version(versions.Version("shunter", 1, parent, {}), {"turn": str(number)}, "a note")
     found = MlflowClient(tracking_uri()).get_model_version("shunter", "1")
     assert (found.description, found.tags["turn"]) == ("a note", "7")

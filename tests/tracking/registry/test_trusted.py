@@ -22,7 +22,7 @@ from shunter.ingestion.sources.open import open_source
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import TrainRequest
 from shunter.tracking.registry.models import load_champion, register_model
-from shunter.tracking.registry.trusted import check_model_folder
+from shunter.tracking.registry.signing import check_model_folder
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 

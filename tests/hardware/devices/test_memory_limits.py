@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from shunter.hardware.devices import memory_kills
-from shunter.hardware.devices.memory_kills import memory_kills as count
+from shunter.hardware.devices import memory_limits
+from shunter.hardware.devices.memory_limits import memory_kills as count
 
 
 @pytest.fixture
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("GROUPS", "OWN_GROUP", "MACHINE"):
-        monkeypatch.setattr(memory_kills, name, tmp_path / name.lower())
+        monkeypatch.setattr(memory_limits, name, tmp_path / name.lower())
     return tmp_path
 
 
