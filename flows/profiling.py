@@ -64,9 +64,14 @@ def profile(
         log_sentence(
             "Measuring the machine takes about half a minute; a profile that was measured today is read from its file."
         )
-        dataset = ingest(_ingestion(request, request.data)) if request.data is not None else None
+        dataset = None
+        if request.data is not None:
+            wanted = TrainRequest(data=request.data, format=request.format, schema_file=request.schema_file)
+            # A model that reads histories adds them to a named data set, so the ingested data depends on the model.
+            dataset = ingest(wanted if request.model is None else wanted.model_copy(update={"model": request.model}))
         profiles = profile_machine(refresh=refresh, on_progress=progress)
-        run_id = start_run(_run_name(request, profiles), "profile", flow_run_id=flow_run.get_id())
+        name = " ".join(filter(None, (profiles[-1].accelerator.model, request.data)))
+        run_id = start_run(name, "profile", flow_run_id=flow_run.get_id())
         with closing(run_id):
             log_profiles(run_id, profiles)
             analysis = None
@@ -91,14 +96,3 @@ def _show(
     advice = "".join(f"- {plain(sentence)}\n" for sentence in (analysis.advice if analysis else ()))
     files = {picture.stem.replace("_", " ").capitalize(): f"{PICTURES}/{picture.name}" for picture in pictures}
     show_result("profile", f"{machine.model}: {speed}.", f"{advice}\n{table}", run_id=run_id, files=files)
-
-
-def _ingestion(request: ProfileRequest, data: str) -> TrainRequest:
-    wanted = TrainRequest(data=data, format=request.format, schema_file=request.schema_file)
-    # The ingested data depends on the model too: for a model that reads histories, they are added to a named data set.
-    return wanted if request.model is None else wanted.model_copy(update={"model": request.model})
-
-
-def _run_name(request: ProfileRequest, profiles: list[HardwareProfile]) -> str:
-    machine = profiles[-1].accelerator.model
-    return machine if request.data is None else f"{machine} {request.data}"

@@ -174,7 +174,9 @@ def train_on(
                     parts = {**summary.energy_parts, "report": clock.energy.take()}
                     totals.update(_log_totals(summary.run_id, clock, parts, summary.result))
                     log_description(summary.run_id, summary.decision.reason)
-                    totals.update(_log_minutes(summary, totals["total_seconds"]))
+                    if summary.minutes is not None:
+                        totals["minutes"] = f"{summary.minutes} The command took {totals['total_seconds'] / 60:.1f}."
+                        open_run(summary.run_id).set_tags({"search.minutes": totals["minutes"]})
 
                 recipe.publish(summary.run_id, dataset, request, end)
             state.finish()
@@ -185,17 +187,7 @@ def train_on(
 
 @dataclass(frozen=True)
 class _Job:
-    """Request of a training run, with its inputs and the state of earlier attempts.
-
-    Attributes:
-        request: Data, limits, objective and effort.
-        dataset: Ingested data set.
-        profiles: Profiles of the accelerators that may be used.
-        state: State of the run, with that of earlier attempts.
-        clock: Clock of the steps.
-        cluster: Ray cluster whose nodes train; None if this machine trains.
-        repetition: Run that is repeated; None without a repetition.
-    """
+    """Request of a training run, with its inputs and the state of earlier attempts."""
 
     request: TrainRequest
     dataset: Dataset
@@ -289,20 +281,18 @@ def _train_tracked(job: _Job, held: Reservation, better: ComputeTarget | None) -
 
 
 def _decide(job: _Job, budget: Budget) -> Decision:
-    """Return the placement of an earlier attempt, or choose the best available one.
-
-    Raises:
-        StoppedError: A limit leaves no time for a training run.
-    """
-    cluster, decision = job.cluster, job.state.recall("decision", Decision)
+    """Return the placement of an earlier attempt, or choose one; raise StoppedError if a limit leaves no time."""
+    cluster, decision, request = job.cluster, job.state.recall("decision", Decision), job.request
     if decision is None:
+        if cluster is not None or processes_of(request) > 1:  # only one process of this machine explores placements
+            request = request.model_copy(update={"explore": Explore.NEVER})
         with job.clock.step("select"):
             if budget.is_limited:
                 budget.ending_seconds, _ = expected_ending(job.dataset, job.request, job.clock, UNTRAINED)
             require_room(budget)
             decision = select(
                 job.dataset,
-                _explorable(job),
+                request,
                 job.profiles,
                 measure=cluster.measure if cluster else measure,
                 probe_seconds=min(PROBE_SECONDS, PROBES_SHARE * budget.left_seconds),
@@ -322,19 +312,8 @@ def _decide(job: _Job, budget: Budget) -> Decision:
     return decision
 
 
-def _explorable(job: _Job) -> TrainRequest:
-    """Return the request; exploration of placements is switched off if several processes or nodes train."""
-    if job.cluster is None and processes_of(job.request) == 1:
-        return job.request
-    return job.request.model_copy(update={"explore": Explore.NEVER})
-
-
 def _keep_choices(job: _Job, run: RunContext, outcome: TrainingOutcome) -> Repeat | None:
-    """Store the choices of this run, so that `--repeat` can repeat it.
-
-    Returns:
-        Comparison with the original run, if this run repeats one; otherwise None.
-    """
+    """Store the choices of this run for `--repeat`; return the comparison with the run that it repeats, if any."""
     reasons = [run.notes.stop_reason, outcome.stop_reason]
     choices = keep_choices(
         run.run_id,
@@ -381,15 +360,6 @@ def _log_totals(
     energy = log.log_command(seconds, parts)
     log.log_metrics(gain_metrics(result.test_auc, energy))
     return {"step_seconds": account, "total_seconds": seconds, "energy": energy, "energy_parts": parts}
-
-
-def _log_minutes(summary: TrainSummary, seconds: float) -> dict[str, Any]:
-    """Log the minutes of the search and of the whole command; return the text as field `minutes` of the summary."""
-    if summary.minutes is None:
-        return {}
-    minutes = f"{summary.minutes} The command took {seconds / 60:.1f}."
-    open_run(summary.run_id).set_tags({"search.minutes": minutes})
-    return {"minutes": minutes}
 
 
 def _log_cluster(run: RunContext) -> None:

@@ -18,8 +18,7 @@ from shunter.flows.command.passwords import password_path, prefect_login
 from shunter.flows.command.services import Service, free_port, wait_until_ready
 from shunter.ingestion.sources.addresses import whole_path
 from shunter.ingestion.sources.guard import open_to_deployments, roots_of_deployments
-from shunter.operation.prefect_database import resolve_database
-from shunter.operation.servers import mlflow_service, prefect_service, worker_service
+from shunter.operation.servers import mlflow_service, prefect_service, resolve_database, worker_service
 from shunter.registry import Entry, Registry
 from shunter.settings import Settings
 from shunter.tracking.links import runs_table_links
@@ -153,11 +152,7 @@ def check_schedule(cron: str | None, timezone: str | None) -> None:
 
 
 def down(say: Say) -> None:
-    """Stop the services that `up` started; runs stop after a checkpoint and resume at the next `up`.
-
-    Args:
-        say: Called with a message about each service and run that is stopped.
-    """
+    """Stop the services that `up` started; runs stop after a checkpoint and resume at the next `up`."""
     with _one_at_a_time():
         daemons = {daemon.name: daemon for daemon in running_services()}
         if stop_idle_servers():

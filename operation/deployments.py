@@ -160,14 +160,6 @@ def deployed_flows() -> list[Flow[..., Any]]:
     return [DEPLOYED_FLOWS.load(name) for name in DEPLOYED_FLOWS.names]
 
 
-def _with_whole_paths(parameters: dict[str, Any], former: Path) -> dict[str, Any]:
-    """Return stored parameters of a nightly run with absolute paths, because earlier versions ran in another folder."""
-    request = flat_options(parameters.get("request", {}))
-    given = {name: request[name] for name in PATHS_OF_NIGHTS if request.get(name)}
-    whole = {name: whole_path(path, former) for name, path in given.items()}
-    return {**parameters, "request": {**request, **whole}} if whole else parameters
-
-
 def _deployment(
     flow: Flow[..., Any], client: SyncPrefectClient, nightly: NightlySchedule, former: Path
 ) -> RunnerDeployment:
@@ -177,8 +169,10 @@ def _deployment(
     except ObjectNotFound:
         present = None
     options: dict[str, Any] = {"parameters": present.parameters, "paused": present.paused} if present else {}
-    if flow.name == "nightly" and present is not None:
-        options["parameters"] = _with_whole_paths(present.parameters, former)
+    if flow.name == "nightly" and present is not None:  # earlier versions ran in another folder
+        request = flat_options(present.parameters.get("request", {}))
+        if whole := {name: whole_path(request[name], former) for name in PATHS_OF_NIGHTS if request.get(name)}:
+            options["parameters"] = {**present.parameters, "request": {**request, **whole}}
     if flow.name == "nightly" and (present is None or nightly.data is not None):
         options["schedules"] = [
             Cron(nightly.cron, timezone=nightly.timezone, slug="nightly", active=nightly.data is not None)

@@ -61,11 +61,7 @@ def recover(say: Say, *, server_since: datetime, has_worker: bool = False) -> No
 
 
 def interrupt(say: Say) -> None:
-    """Stop the runs of this home's live worker, each after a checkpoint; the next worker resumes them.
-
-    Args:
-        say: Called with a message about each run.
-    """
+    """Stop the runs of this home's live worker, each after a checkpoint; the next worker resumes them."""
     with get_client(sync_client=True) as client:
         runs = _runs(client, [StateType.RUNNING, StateType.PENDING])
         interrupted = [run for run in runs if _is_ours(run)]

@@ -1,8 +1,10 @@
-"""Definition of this machine's servers, and their execution until Ctrl-C."""
+"""Definition of this machine's servers, with Prefect's database, and their execution until Ctrl-C."""
 
+import asyncio
 import contextlib
 import hashlib
 import importlib.util
+import json
 import os
 import signal
 import socket
@@ -13,15 +15,15 @@ from importlib.metadata import entry_points, version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from shunter.checked_json import json_object, read_or_quarantine, write_checked
 from shunter.database import copy_database, locked, opened
-from shunter.errors import RequestError, ShunterError
+from shunter.errors import RequestError, ShunterError, first_line
 from shunter.files import begin_private
-from shunter.flows.command.exposure import LOOPBACK, Exposure, exposure
 from shunter.flows.command.passwords import prefect_login
-from shunter.flows.command.services import Service, check_port, wait_until_ready
+from shunter.flows.command.services import LOOPBACK, Exposure, Service, check_port, exposure, wait_until_ready
 from shunter.operation.mlflow_pages import APP
-from shunter.operation.prefect_database import environment_of
 from shunter.python_processes import run_python, start_python
+from shunter.secrets import keep_secret, without_secrets
 from shunter.settings import Settings
 from shunter.tracking.store_schema import scripts_of
 
@@ -30,6 +32,10 @@ PREFECT = "shunter.flows.command.patient_database"
 JOBS = "MLFLOW_SERVER_ENABLE_JOB_EXECUTION"
 FLOW_RUN_SECONDS = 90 * 86_400  # age at which Prefect deletes a finished flow run; MLflow keeps the results
 AUTH_FILE = "basic_auth.ini"
+SQLITE = "sqlite"
+VARIABLE = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
+CONNECT_SECONDS = 20
+_SCHEMES = ("postgresql://", "postgres://", "postgresql+asyncpg://")
 AUTH_SCRIPTS, AUTH_REVISION = "mlflow:server/auth/db/migrations", "alembic_version_auth"
 
 
@@ -65,6 +71,69 @@ def prefect_service(port: int, database: str | None = None) -> Service:
         health_path="/api/health",
         host=where.reached_at,
     )
+
+
+class UnreachableDatabaseError(ShunterError):
+    """Prefect's database does not accept a connection.
+
+    Attributes:
+        address: Address of the database, without secrets.
+    """
+
+    code = "unreachable-database"
+    exit_code = 8
+
+    def __init__(self, address: str, error: Exception) -> None:
+        super().__init__(address, error)
+        self.address, self._reason = without_secrets(address), f"{type(error).__name__}: {first_line(error)}"
+
+    def __str__(self) -> str:
+        """Return the error message."""
+        return without_secrets(
+            f"Prefect's database {self.address} accepts no connection ({self._reason}): start it, correct "
+            f"--prefect-database, or give --prefect-database {SQLITE}."
+        )
+
+
+def resolve_database(requested: str | None) -> str | None:
+    """Return the address of Prefect's PostgreSQL database, as requested now or at the last start; None for SQLite.
+
+    Args:
+        requested: Address of a database, `sqlite`, or None for the database of the last start.
+
+    Raises:
+        RequestError: The address is not a PostgreSQL address.
+        UnreachableDatabaseError: The database accepts no connection.
+    """
+    path = Settings().services_directory / "prefect-database"
+    address = requested or read_or_quarantine(path, lambda text: str(json_object(text)["address"])) or SQLITE
+    keep_secret(address)
+    if address != SQLITE:
+        scheme = next((scheme for scheme in _SCHEMES if address.startswith(scheme)), None)
+        if scheme is None:
+            shown = without_secrets(address)
+            raise RequestError(f"--prefect-database is {shown!r}: give {_SCHEMES[0]}HOST/NAME, or {SQLITE}.")
+        address = f"{_SCHEMES[0]}{address.removeprefix(scheme)}"
+        asyncio.run(_check_database(address))
+    if requested is not None:
+        write_checked(path, json.dumps({"address": address}))  # the folder is accessible to its owner only
+    return None if address == SQLITE else address
+
+
+def environment_of(address: str | None) -> dict[str, str]:
+    """Return the environment variables by which Prefect's server uses a database; empty for SQLite."""
+    return {} if address is None else {VARIABLE: address.replace(_SCHEMES[0], _SCHEMES[2], 1)}
+
+
+async def _check_database(address: str) -> None:
+    """Raise if a database accepts no connection."""
+    import asyncpg
+
+    try:
+        connection = await asyncpg.connect(address, timeout=CONNECT_SECONDS)
+    except (OSError, TimeoutError, ValueError, asyncpg.PostgresError, asyncpg.InterfaceError) as error:
+        raise UnreachableDatabaseError(address, error) from error
+    await connection.close()
 
 
 def mlflow_service(port: int) -> Service:
@@ -242,7 +311,7 @@ def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
     """
     for service in services:
         check_port(service)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     # A stop signal at any moment, even during the start, stops all services and is not an error.
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
         processes = [(service, stack.enter_context(running(service))) for service in services]
@@ -252,10 +321,6 @@ def serve(services: list[Service], on_ready: Callable[[Service], None]) -> None:
         while all(process.poll() is None for _, process in processes):
             time.sleep(0.5)
         raise ShunterError("A server process ended unexpectedly: start again with --debug to see its log.")
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt
 
 
 @contextlib.contextmanager
@@ -272,13 +337,9 @@ def running(service: Service) -> Iterator["subprocess.Popen[bytes]"]:
     try:
         yield process
     finally:
-        _stop(process)
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    for number, patience_seconds in ((signal.SIGTERM, 10), (signal.SIGKILL, 5)):
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(patience_seconds)
-            return
+        for number, patience_seconds in ((signal.SIGTERM, 10), (signal.SIGKILL, 5)):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, number)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(patience_seconds)
+                break

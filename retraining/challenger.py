@@ -25,16 +25,22 @@ from shunter.planner.history.record import FlowNotes
 from shunter.planner.predict.observe import expect
 from shunter.reporting.card.quality import quality_of_files
 from shunter.requests import Promote
-from shunter.retraining.champion import Champion, Origin, check_same_log, choose_origin, version_tags, with_lower_rates
+from shunter.retraining.champion import (
+    Champion,
+    Origin,
+    check_same_log,
+    choose_origin,
+    version_tags,
+    warm_start_from,
+    with_lower_rates,
+)
+from shunter.retraining.comparison import draw_comparison
 from shunter.retraining.degradation import degradation_of, respond
 from shunter.retraining.nightly_request import NightlyRequest, WhenBroken
-from shunter.retraining.nightly_runs import NightlyResult, Outcome, log_comparison, log_plan
+from shunter.retraining.nightly_runs import NightlyResult, Outcome, log_comparison, log_plan, store_increment
 from shunter.retraining.nightly_steps import evaluate_challenger, ingest_days
-from shunter.retraining.picture import draw_comparison
 from shunter.retraining.plan import NightlyPlan
 from shunter.retraining.promise import DayCheck, check_day, promise_tags
-from shunter.retraining.shipping import store_increment
-from shunter.retraining.warm_start import warm_start_from
 from shunter.tasks.accelerators import reserve_for_flow
 from shunter.tasks.events import announce
 from shunter.tasks.evidence import record_trainings
@@ -61,17 +67,7 @@ LAST_DAY = "last-day"
 
 @dataclass(frozen=True)
 class NightlyContext:
-    """Context of one nightly run.
-
-    Attributes:
-        request: Request of the run.
-        plan: Training days and evaluation day.
-        logs: Opened log of each day.
-        state: Folder with the state from which an interrupted run resumes.
-        run_id: MLflow run.
-        stop: Conditions that stop the training runs.
-        notes: Facts that are logged to the run.
-    """
+    """Context of one nightly run."""
 
     request: NightlyRequest
     plan: NightlyPlan
@@ -160,13 +156,7 @@ def _check_promise(context: NightlyContext, champion: Champion) -> DayCheck | No
 
 
 def why_nothing_new(plan: NightlyPlan, champion: Champion, new: Sequence[date]) -> str | None:
-    """Return the reason why no challenger is trained, in one sentence; None if a challenger can be trained.
-
-    Args:
-        plan: Training days and evaluation day.
-        champion: Model in use.
-        new: Days that the champion was not trained on.
-    """
+    """Return the reason why no challenger is trained, in one sentence; None if a challenger can be trained."""
     number = champion.version.version
     if plan.held_out in champion.learned:
         return f"Version {number} has learned {plan.held_out}, so it cannot be evaluated on that day and stays."
@@ -237,7 +227,8 @@ def _obstacle(
             f"Version {number} stays the champion: the challenger is better, but has AUC {trained.validation.auc:.4f} "
             f"on validation, below --min-auc {limits.min_auc:g}."
         )
-    doubt = _doubt(context, trained, dataset)
+    is_checked = context.request.promotion.promote != Promote.ALWAYS
+    doubt = _doubt(context, trained, dataset) if is_checked else None
     if doubt is not None:
         return (
             f"Version {number} stays the champion: the challenger is better, but {doubt}; with --promote always it "
@@ -269,14 +260,11 @@ def _has_overtaken(
     may_replace = context.request.promotion.when_broken == WhenBroken.PROMOTE
     if not may_replace or not comparison.is_overtaken(dataset.splits["test"].base_rate):
         return False
-    execution = execution_of(trained.placement)
-    return doubt_of(quality_of_files(trained.directory, dataset, execution, seed=context.request.seed)) is None
+    return _doubt(context, trained, dataset) is None
 
 
 def _doubt(context: NightlyContext, trained: TrainedModel, dataset: Dataset) -> str | None:
     """Return the reason why a challenger may be no better than the base rate of its test rows; None if it is better."""
-    if context.request.promotion.promote == Promote.ALWAYS:
-        return None
     execution = execution_of(trained.placement)
     return doubt_of(quality_of_files(trained.directory, dataset, execution, seed=context.request.seed))
 
@@ -291,7 +279,8 @@ def _learn_evaluated_day(context: NightlyContext, winner: Champion, night: Night
     trained = _train(context, dataset, winner.files, origin, name=LAST_DAY, epochs=1)
     files = ModelFiles(trained.directory, dataset.directory / "encoder")
     comparison = _compare(context, "last-day", winner.files, files, only_test_part=True)
-    doubt = _doubt(context, trained, dataset) if comparison.is_better else None
+    is_checked = context.request.promotion.promote != Promote.ALWAYS
+    doubt = _doubt(context, trained, dataset) if comparison.is_better and is_checked else None
     context.draw("last-day", comparison, "promoted" if comparison.is_better and doubt is None else "kept")
     if not comparison.is_better or doubt is not None:
         words = comparison.explain() if doubt is None else f"{doubt}."
@@ -361,10 +350,9 @@ def _train(
 def reserve_placement(
     context: NightlyContext, dataset: Dataset, request: NightlyRequest
 ) -> Iterator[tuple[Decision, HardwareProfile]]:
-    """Reserve an accelerator for the training runs of the nightly run; the first one determines the placement.
+    """Reserve an accelerator for the training runs of the nightly run; yield the decision and its profile.
 
-    Yields:
-        Decision and profile of the accelerator.
+    The first training run determines the placement.
     """
     decision, profiles = context.state.recall("decision", Decision), profile_hardware()
     with reserve_for_flow(profiles, decision=decision) as held:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from shunter.engine.checkpoint.scoring import read_architectures
+from shunter.engine.checkpoint.warm_start import WarmStart
 from shunter.engine.config import Hyperparameters
+from shunter.engine.data.dataset import Dataset
 from shunter.errors import RequestError
 from shunter.ingestion.encoding.encoder import Encoder
-from shunter.ingestion.encoding.shared_rows import most_columns_differ
+from shunter.ingestion.encoding.shared_rows import most_columns_differ, shared_rows
 from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.days import DayLog
 from shunter.label_losses import LOG_LOSS, parse_loss
@@ -130,6 +132,16 @@ def choose_origin(champion: Champion, newest: DayLog) -> Origin:
         hyperparameters=found or Hyperparameters(),
         is_known=found is not None,
     )
+
+
+def warm_start_from(files: ModelFiles, member: int, dataset: Dataset) -> WarmStart:
+    """Return the warm start from a model; table rows are matched by the value of their id, since ids may differ.
+
+    Raises:
+        DataError: An encoder cannot be read.
+    """
+    now, former = Encoder.load(dataset.directory / "encoder"), Encoder.load(files.encoder)
+    return WarmStart(files.model, shared_rows(now, former), member)
 
 
 def with_lower_rates(hyperparameters: Hyperparameters, share: float) -> Hyperparameters:

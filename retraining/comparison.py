@@ -1,4 +1,6 @@
-"""Comparison of champion and challenger on one day."""
+"""Comparison of champion and challenger on one day, and its plot."""
+
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +12,7 @@ from shunter.retraining.losses import Keep, number_of, scores_of
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.statistics.bootstrap import resampled_block_means
 from shunter.tracking.registry.champion_comparison import ChampionComparison, compare_losses
+from shunter.tracking.registry.ranker_comparison import RankingComparison
 from shunter.tracking.registry.versions import ModelFiles
 
 
@@ -69,3 +72,41 @@ def test_part_filter(log: DayLog, seed: int) -> Keep:
         return splitter.assign(batch) == 2
 
     return keep
+
+
+def draw_comparison(
+    comparison: ChampionComparison | RankingComparison, gains: NDArray[np.float64], path: Path, outcome: str
+) -> Path:
+    """Plot a histogram of the bootstrap gains, in thousandths, with the required gain.
+
+    Args:
+        comparison: Comparison based on these gains.
+        gains: Gains in nats per row or in NDCG@20, `[resamples]`.
+        path: Path of the PNG file.
+        outcome: Outcome of the nightly run, which depends on more than the comparison.
+    """
+    from matplotlib.figure import Figure
+
+    if isinstance(comparison, RankingComparison):
+        low, count, label = comparison.gain_low, f"{comparison.users:,} users", "NDCG@20 gained by the challenger"
+    else:
+        what = "log loss" if comparison.constant_loss is None else "loss"
+        low, count, label = comparison.saving_low, f"{comparison.rows:,} rows", f"{what} saved by the challenger"
+    figure, needed = Figure(figsize=(8, 4.5), layout="constrained"), comparison.needed
+    axes = figure.subplots()
+    axes.hist(1e3 * gains, bins=60, color="#4c72b0", alpha=0.85)
+    bound = f"exceeded with probability {comparison.confidence:.0%}: {1e3 * low:.3f}"
+    axes.axvline(1e3 * low, color="#1b2a49", linestyle="--", label=bound)
+    axes.axvline(1e3 * needed, color="#c44e52", linewidth=2, label=f"required: {1e3 * needed:.3f}")
+    axes.set_xlabel(f"{label}, in thousandths")
+    axes.set_ylabel(f"of {len(gains):,} resamples")
+    axes.set_title(title_of(outcome, count))
+    axes.legend(loc="upper left", frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+    return path
+
+
+def title_of(outcome: str, count: str) -> str:
+    """Return the title of the plot of a comparison."""
+    return f"Outcome: {outcome}, evaluated on {count}"

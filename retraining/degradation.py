@@ -58,14 +58,7 @@ class Degradation(Frozen):
 
 
 class RankingDegradation(Frozen):
-    """Degraded quality of a ranking champion on the evaluation day, compared with past nightly runs.
-
-    Attributes:
-        version: Evaluated model version.
-        day: Evaluation day.
-        ndcg20: NDCG@20 over the users that both champion and challenger know.
-        usual: Lower limit of NDCG@20 by past nightly runs.
-    """
+    """Degraded quality of a ranking champion on the evaluation day, compared with past nightly runs."""
 
     version: int
     day: date
@@ -125,14 +118,7 @@ def degradation_of(
 def find_ranking_degradation(
     comparison: RankingComparison, version: int, day: date, past: Sequence[float]
 ) -> RankingDegradation | None:
-    """Return the degradation of a ranking champion; None if it is as good as usual, or with too few past nights.
-
-    Args:
-        comparison: Comparison on the day.
-        version: Version of the champion.
-        day: Evaluation day.
-        past: NDCG@20 of the champion of each past nightly run, on the evaluation day of that run.
-    """
+    """Return the degradation of a ranking champion; None if it is as good as usual, or with too few past nights."""
     if len(past) < LEAST_NIGHTS:
         return None
     usual = mean(past) - DEVIATIONS * stdev(past)

@@ -19,14 +19,7 @@ LEAST_ROWS = 100  # with fewer rows, shares are too uncertain
 
 
 class Finding(Frozen):
-    """Unusual property of the days, and its consequence.
-
-    Attributes:
-        day: Day of the finding; None for several days.
-        kind: Kind of the finding.
-        words: Finding in one sentence.
-        column: Column of the finding; None if it is not about one column.
-    """
+    """Unusual property of the days, and its consequence."""
 
     day: date | None
     kind: FindingKind

@@ -1,4 +1,4 @@
-"""Inspection of the days: open the files of each day, drop duplicate files, and compute statistics."""
+"""Inspection and choice of days: open the files of each day, drop duplicate files, and compute statistics."""
 
 import hashlib
 from collections import Counter
@@ -11,11 +11,14 @@ from typing import TypeVar
 from shunter.errors import DataError
 from shunter.ingestion.cache import file_hashes
 from shunter.ingestion.encoding.columns import holder_of
+from shunter.ingestion.sources.addresses import copy_objects
 from shunter.ingestion.sources.days import DayLog, open_day
 from shunter.ingestion.sources.header import Kind, column_kinds, unreadable_share
+from shunter.retraining.day_files import find_days
 from shunter.retraining.figures import DayFigures, figures_of
 from shunter.retraining.findings import Finding, FindingKind
 from shunter.retraining.nightly_request import NightlyRequest
+from shunter.retraining.plan import NightlyPlan, plan_nightly_run, window
 from shunter.settings import Settings
 
 Found = TypeVar("Found")
@@ -23,13 +26,7 @@ Found = TypeVar("Found")
 
 @dataclass
 class InspectedDays:
-    """Readable days.
-
-    Attributes:
-        logs: Opened log of each day.
-        figures: Statistics of each day.
-        findings: Findings about these days and about the excluded days.
-    """
+    """Readable days."""
 
     logs: dict[date, DayLog] = field(default_factory=dict)
     figures: dict[date, DayFigures] = field(default_factory=dict)
@@ -40,13 +37,30 @@ class InspectedDays:
         self.findings.append(Finding(day=day, kind=kind, words=words, column=column))
 
 
+def choose_days(
+    request: NightlyRequest, newest: date, figures_folder: Path, missing_before: Sequence[date] = ()
+) -> tuple[NightlyPlan, dict[date, DayLog]]:
+    """Find and inspect the days, and choose the training days and the evaluation day.
+
+    Raises:
+        RequestError: The pattern of the days is wrong.
+        DataError: There is no evaluation day, or no training day.
+    """
+    found = find_days(request.data)
+    days, early = window(found.days, request, newest)
+    copy_objects(path for day in days for path in found.days[day])
+    inspected = inspect_days({day: found.days[day] for day in days}, request, figures_folder)
+    if found.undated:
+        text = f"{len(found.undated)} files bear no date and were passed over, such as {found.undated[0]}."
+        inspected.report(None, "undated", text)
+    plan = plan_nightly_run(
+        inspected.figures, [*early, *inspected.findings], request, newest, missing_before=set(missing_before)
+    )
+    return plan, inspected.logs
+
+
 def inspect_days(days: Mapping[date, Sequence[Path]], request: NightlyRequest, figures_folder: Path) -> InspectedDays:
     """Open days and compute their statistics; a day that cannot be used is excluded, with a finding.
-
-    Args:
-        days: Files of each day.
-        request: Request with format and schema.
-        figures_folder: Folder of stored statistics of days.
 
     Raises:
         DataError: The schema is missing or wrong.
@@ -55,14 +69,20 @@ def inspect_days(days: Mapping[date, Sequence[Path]], request: NightlyRequest, f
     cache = Settings().cache_directory
     files = _without_copies(days, cache, inspected)
     opened = _opened(files, request, inspected)
-    kinds = {day: found for day, log in opened.items() if (found := _kinds(log, inspected)) is not None}
+    kinds = {
+        day: found
+        for day, log in opened.items()
+        if (found := _attempt(day, lambda log=log: column_kinds(log.source), inspected)) is not None
+    }
     usual = _usual(kinds)
     for day, found in kinds.items():
         lacking = _lacking(opened[day], found, usual, request.source.max_bad_share, inspected)
         if lacking is None:
             continue
         log = _open(day, files[day], request, lacking)
-        digest = _digest(file_hashes(log.source.paths, cache), log)
+        source = log.source
+        told = (day.isoformat(), *file_hashes(source.paths, cache), source.identity, source.schema.model_dump_json())
+        digest = hashlib.sha256("|".join(told).encode()).hexdigest()
         figures = _attempt(day, lambda log=log, digest=digest: figures_of(log, digest, figures_folder), inspected)
         if figures is not None and _is_readable(figures, request.source.max_bad_share, inspected):
             inspected.logs[day], inspected.figures[day] = log, figures
@@ -121,10 +141,6 @@ def _opened(
 def _open(day: date, paths: Sequence[Path], request: NightlyRequest, without: Collection[str] = ()) -> DayLog:
     asked, loss = request.source, request.architecture.loss
     return open_day(day, paths, asked.format, asked.schema_file, without=without, where=asked.where, loss=loss)
-
-
-def _kinds(log: DayLog, inspected: InspectedDays) -> dict[str, Kind] | None:
-    return _attempt(log.day, lambda: column_kinds(log.source), inspected)
 
 
 def _attempt(day: date, work: Callable[[], Found], inspected: InspectedDays) -> Found | None:
@@ -203,11 +219,6 @@ def _is_readable(figures: DayFigures, max_bad_share: float, inspected: Inspected
         inspected.report(day, "empty", f"{day} holds no row and is left out.")
         return False
     return True
-
-
-def _digest(hashes: Sequence[str], log: DayLog) -> str:
-    told = (log.day.isoformat(), *hashes, log.source.identity, log.source.schema.model_dump_json())
-    return hashlib.sha256("|".join(told).encode()).hexdigest()
 
 
 def _noun(kind: Kind) -> str:

@@ -3,8 +3,7 @@
 import hashlib
 import shutil
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -56,19 +55,14 @@ def update(model: str, rows: pl.DataFrame, schema_file: str, options: Mapping[st
         shutil.copy(file, target)
     if not len(found):
         raise DataError(f"No value of the column {schema.time} can be read as a time: name its format in the schema.")
-    _check_days(folder)
-    given = {"data": str(folder / "{date}" / "*.parquet"), "schema_file": schema_file, "register_as": model}
-    complete = {"day": found[-1], "min_rows_share": 0.0}  # the newest day counts as complete with any number of rows
-    request = build(NightlyRequest, {**given, **complete, **options})
-    return run("shunter.retraining.nightly_flow:nightly", request)
-
-
-def _check_days(folder: Path) -> None:
-    """Raise `DamagedFileError` if the checksum of a stored file of rows differs from the one in its file name."""
     for path in folder.glob("*/*.parquet"):
         with path.open("rb") as content:
             if not hashlib.file_digest(content, "sha256").hexdigest().startswith(path.stem):
                 raise DamagedFileError(path, "its sha256 is not the recorded one")
+    given = {"data": str(folder / "{date}" / "*.parquet"), "schema_file": schema_file, "register_as": model}
+    complete = {"day": found[-1], "min_rows_share": 0.0}  # the newest day counts as complete with any number of rows
+    request = build(NightlyRequest, {**given, **complete, **options})
+    return run("shunter.retraining.nightly_flow:nightly", request)
 
 
 def days_of(values: pl.Series, schema: Schema) -> pl.Series:
@@ -86,8 +80,5 @@ def days_of(values: pl.Series, schema: Schema) -> pl.Series:
         unit = max(units, key=units.__getitem__, default=None)
         reading = TimeReading(format=unit) if unit else seen.settle(schema.time, 0.01)
     found = moments(texts, reading) / MICROSECONDS
-    return pl.Series([_day(seconds) for seconds in found], dtype=pl.Date)
-
-
-def _day(seconds: float) -> date | None:
-    return None if np.isnan(seconds) else datetime.fromtimestamp(seconds, UTC).date()
+    days = [None if np.isnan(seconds) else datetime.fromtimestamp(seconds, UTC).date() for seconds in found]
+    return pl.Series(days, dtype=pl.Date)

@@ -102,7 +102,10 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
         else:
             night = state.recovering(_night, request, plan, logs, state, clock)
         state.finish()
-    _announce(night, request.registered_name)
+    if night.outcome == "promoted":
+        announce("promoted", request.registered_name, night.registered, night.reason)
+    elif night.outcome == "kept":
+        announce("not-promoted", request.registered_name, None, night.reason)
     _publish(night, publish_pages(night.run_id, request.registered_name))
     tidy()
     return night
@@ -207,14 +210,6 @@ def quality_as_text(result: EnsembleResult | TrainedRanker) -> str:
     if result.test.rmse is not None:
         return f"RMSE {result.test.rmse:.4f}"
     return f"log loss {result.test.logloss:.5f}"
-
-
-def _announce(night: NightlyResult, model: str) -> None:
-    """Emit the outcome as an event; the training of a first nightly run emits its own event."""
-    if night.outcome == "promoted":
-        announce("promoted", model, night.registered, night.reason)
-    elif night.outcome == "kept":
-        announce("not-promoted", model, None, night.reason)
 
 
 def _publish(night: NightlyResult, trend: str) -> None:

@@ -1,10 +1,13 @@
 """Reading and logging of nightly runs in MLflow."""
 
+import logging
+import tempfile
 from collections.abc import Sequence
 from datetime import date
 from pathlib import Path
 from typing import Literal
 
+from shunter.errors import ShunterError
 from shunter.frozen import Frozen
 from shunter.retraining.findings import Finding
 from shunter.retraining.nightly_request import FORMER_NAME, NightlyRequest, model_name_of
@@ -12,9 +15,10 @@ from shunter.retraining.plan import NightlyPlan
 from shunter.tracking.history import TrackedRun, read_runs
 from shunter.tracking.registry.champion_comparison import ChampionComparison
 from shunter.tracking.registry.ranker_comparison import RankingComparison
-from shunter.tracking.reports import log_config
+from shunter.tracking.reports import log_config, log_files
 from shunter.tracking.runs import open_run
 
+INCREMENT = "increment"  # folder of the increment in the artifacts of a run
 Outcome = Literal["first champion", "not promoted", "promoted", "kept", "rolled back", "nothing new", "already judged"]
 
 
@@ -148,3 +152,30 @@ def log_nightly_result(night: NightlyResult) -> None:
             "nightly.outcome": night.outcome,
         }
     )
+
+
+def store_increment(run_id: str, name: str, version: int, since: int) -> None:
+    """Store the increment to a new version in a run's artifacts, if it is smaller than the whole version.
+
+    The registry still stores each version whole, so a rollback or the removal of an old version breaks no chain of
+    increments. An error is only logged. Without the extension for increments nothing is stored.
+    """
+    from shunter.tracking.registry.named import INCREMENTS, export_increment
+
+    if not INCREMENTS.names:
+        return
+    try:
+        with tempfile.TemporaryDirectory() as temporary:
+            folder = Path(temporary, INCREMENT)
+            done = export_increment(f"{name}/{version}", folder, since=f"{name}/{since}")
+            run, described = open_run(run_id), done.described
+            changed = described.changed_rows / described.rows if described.rows else 0.0
+            ratio = done.size / done.whole
+            run.log_metrics({"increment.bytes": done.size, "increment.ratio": ratio, "increment.changed_rows": changed})
+            if ratio < 1:
+                run.set_tags({"increment.since": described.since})
+                for path in sorted(folder.rglob("*")):
+                    if path.is_file():
+                        log_files(run_id, [path], (Path(INCREMENT) / path.relative_to(folder).parent).as_posix())
+    except (ShunterError, OSError) as error:
+        logging.getLogger(__name__).warning("The increment to version %d is not stored: %s", version, error)

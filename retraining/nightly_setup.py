@@ -70,11 +70,6 @@ def open_days(data: str, schema_file: str | None, directory: Path) -> None:
     """Allow nightly runs to read the folder of the days and their schema, both named by the user of this machine.
 
     Addresses of object stores are allowed only by SHUNTER_DATA_ADDRESSES.
-
-    Args:
-        data: Pattern of the days' files.
-        schema_file: Schema file of the days.
-        directory: Base folder of relative paths.
     """
     roots = [directory / fixed_folder(data)] if parse_address(data) is None else []
     if schema_file is not None and parse_address(schema_file) is None:

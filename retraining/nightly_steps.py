@@ -16,8 +16,8 @@ from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.sources.days import DayLog, DaysSource
 from shunter.reporting.page.publish import PAGE, build_report
-from shunter.retraining import days
 from shunter.retraining.comparison import compare
+from shunter.retraining.inspection import choose_days as chosen_days
 from shunter.retraining.losses import number_of
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.plan import NightlyPlan
@@ -38,7 +38,7 @@ def choose_days(
     request: NightlyRequest, newest: date, figures_folder: Path, missing_before: Sequence[date]
 ) -> tuple[NightlyPlan, dict[date, DayLog]]:
     """Find and inspect the days, choose the training days and the evaluation day, and log findings as warnings."""
-    plan, logs = days.choose_days(request, newest, figures_folder, missing_before)
+    plan, logs = chosen_days(request, newest, figures_folder, missing_before)
     logger = get_run_logger()
     for finding in plan.findings:
         logger.warning(finding.words)

@@ -13,14 +13,7 @@ from shunter.retraining.nightly_request import NightlyRequest
 
 
 class NightlyPlan(Frozen):
-    """Plan of one nightly run.
-
-    Attributes:
-        held_out: Evaluation day, on which champion and challenger are compared.
-        training: Usable days before the evaluation day, ascending.
-        missing: Days without usable data, from the first training day to yesterday.
-        findings: Findings, in the order of the days.
-    """
+    """Plan of one nightly run."""
 
     held_out: date
     training: tuple[date, ...]
@@ -29,23 +22,12 @@ class NightlyPlan(Frozen):
 
 
 def yesterday(now: datetime, zone: ZoneInfo) -> date:
-    """Return the last complete day in a time zone.
-
-    Args:
-        now: Present time, with a time zone.
-        zone: Time zone of the days.
-    """
+    """Return the last complete day in a time zone."""
     return now.astimezone(zone).date() - timedelta(days=1)
 
 
 def window(days: Collection[date], request: NightlyRequest, newest: date) -> tuple[list[date], list[Finding]]:
-    """Return the days to inspect, ascending, and a finding for each day that is not complete yet.
-
-    Args:
-        days: All days that were found.
-        request: Request with the number of days to read.
-        newest: Newest day that may be evaluated.
-    """
+    """Return the days to inspect, ascending, and a finding for each day that is not complete yet."""
     oldest = newest - timedelta(days=request.days.train_days + (0 if request.days.day else request.days.max_late_days))
     early = [
         Finding(day=day, kind="not over", words=f"{day} is not over in {request.days.timezone} and is left for later.")
@@ -64,13 +46,6 @@ def plan_nightly_run(
     missing_before: Collection[date] = (),
 ) -> NightlyPlan:
     """Choose the training days and the evaluation day.
-
-    Args:
-        figures: Statistics of the readable days.
-        found: Findings so far.
-        request: Request with the limits.
-        newest: Newest day that may be evaluated.
-        missing_before: Days that were missing in the last nightly run.
 
     Raises:
         DataError: No day is suitable for evaluation, the newest day is too old, or there is no earlier training day.
@@ -94,7 +69,8 @@ def plan_nightly_run(
             f"None of the {request.days.train_days} days before {held_out} can be used for training: give "
             "more days, or raise --train-days."
         )
-    missing = _missing(usable, training[0], newest)
+    span = (training[0] + timedelta(days=number) for number in range((newest - training[0]).days + 1))
+    missing = tuple(day for day in span if day not in usable)
     findings += _absences(missing, {finding.day for finding in findings}, newest, held_out)
     findings += [
         Finding(day=day, kind="late", words=f"{day} came late: it was missing last time and is used from now on.")
@@ -153,11 +129,6 @@ def _no_day(request: NightlyRequest, newest: date, findings: Collection[Finding]
         else f"No day of {request.data} up to {newest} can be used"
     )
     return f"{what} ({reason.rstrip('.')}): fix the log, or name another day with --day."
-
-
-def _missing(usable: Collection[date], first: date, newest: date) -> tuple[date, ...]:
-    span = (first + timedelta(days=number) for number in range((newest - first).days + 1))
-    return tuple(day for day in span if day not in usable)
 
 
 def _absences(

@@ -55,13 +55,6 @@ def promise_tags(tags: Mapping[str, str]) -> dict[str, str]:
 def check_day(version: Version, files: ModelFiles, log: DayLog, day: date, *, seed: int = 0) -> DayCheck | None:
     """Check the promise of a version on a day; return None without a promise or without rows.
 
-    Args:
-        version: Version in use.
-        files: Files of the version.
-        log: Log of the day, on which the version was not trained.
-        day: Day of the check.
-        seed: Seed of the bootstrap.
-
     Raises:
         CheckpointError: The model is damaged.
         DataError: The encoder or the day cannot be read.

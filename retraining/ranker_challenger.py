@@ -5,7 +5,7 @@ evaluation day, not only on the new days. Members that are trained in steps star
 and items start from random vectors in larger tables. Members with a closed-form solution are solved again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 
 from shunter.engine.checkpoint.warm_start import SharedRows
@@ -28,12 +28,11 @@ from shunter.retraining.challenger import (
     reserve_placement,
     why_nothing_new,
 )
-from shunter.retraining.champion import Champion, check_same_log, version_tags
+from shunter.retraining.champion import Champion, check_same_log, version_tags, warm_start_from
 from shunter.retraining.degradation import ranking_degradation_of, respond
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.nightly_runs import NightlyResult, Outcome, log_comparison, log_plan
 from shunter.retraining.nightly_steps import evaluate_ranking_challenger, ingest_days
-from shunter.retraining.warm_start import warm_start_from
 from shunter.tasks.evidence import record_trainings
 from shunter.tasks.fusion import fused_of
 from shunter.tasks.register import doubt_of_ranker, register
@@ -43,7 +42,7 @@ from shunter.tracking.convention import data_params
 from shunter.tracking.evidence import data_key
 from shunter.tracking.ranking import ranking_metrics
 from shunter.tracking.registry.ranker_comparison import RankingComparison
-from shunter.tracking.registry.ranker_origins import RankerOrigin, RankerOrigins, challenger_tags, origins_of
+from shunter.tracking.registry.ranker_origins import RankerOrigins, challenger_tags, origins_of
 from shunter.tracking.runs import open_run
 
 
@@ -111,7 +110,8 @@ def challenge_ranker(context: NightlyContext, champion: Champion) -> NightlyResu
 
 def _train(context: NightlyContext, dataset: Dataset, champion: Champion, origins: RankerOrigins) -> TrainedRanker:
     """Train every member with the same placement, and combine the members; an interrupted training run is resumed."""
-    placing = context.request.one_training().model_copy(update={"model": _slowest(origins.members).spec.family})
+    slowest = next((one for one in origins.members if not is_solved(one.spec.family)), origins.members[0])
+    placing = context.request.one_training().model_copy(update={"model": slowest.spec.family})
     shared = warm_start_from(champion.files, 0, dataset)
     known = sum(len(shared.rows[name].now) - 1 for name in sides(dataset) if name in shared.rows)
     if not known:
@@ -165,11 +165,6 @@ def _train(context: NightlyContext, dataset: Dataset, champion: Champion, origin
     ]
     folder = context.state.directory / "rankers" / "challenger"
     return evaluate_on_test(dataset, fused_of(folder, origins.by, members, trained[0].validation))[0]
-
-
-def _slowest(members: Sequence[RankerOrigin]) -> RankerOrigin:
-    """Return the member that determines the placement: a member that is trained in steps, if there is one."""
-    return next((one for one in members if not is_solved(one.spec.family)), members[0])
 
 
 def _origin_as_text(origins: RankerOrigins, rows: Mapping[str, SharedRows], dataset: Dataset) -> str:

@@ -4,7 +4,7 @@ The quality of a click model is NE and AUC, and of a model of a numeric label RM
 NDCG@20, next to the NDCG@20 of a ranking by popularity.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,7 @@ def build_trend(name: str) -> str:
 
 
 def trend_view(name: str, nights: Sequence[TrackedRun]) -> dict[str, Any]:
-    """Return the template values of the page.
-
-    Args:
-        name: Name of the registered model.
-        nights: Finished nightly runs, oldest first.
-    """
+    """Return the template values of the page."""
     return {
         "title": f"Nightly runs of {name}",
         "kind": "nightly",
@@ -75,7 +70,11 @@ def trend_chart(nights: Sequence[TrackedRun]) -> Chart | None:
             group=group,
             series=group,
             values={"day": float((date.fromisoformat(night.tags["nightly.day"]) - first).days), **values},
-            tip=[f"{side}, {night.tags['nightly.day']}", night.tags["nightly.outcome"], *_texts(values)],
+            tip=[
+                f"{side}, {night.tags['nightly.day']}",
+                night.tags["nightly.outcome"],
+                *(f"{LABELS[key]} {value:.4f}" for key, value in values.items()),
+            ],
             star=side == "challenger" and night.tags["nightly.outcome"] in ("promoted", "first champion"),
         )
         for night in nights
@@ -99,13 +98,12 @@ def trend_table(name: str) -> str:
     if not nights:
         return ""
     columns = [("day", "day"), ("outcome", "outcome"), ("champion", "version"), *_columns(nights)]
-    lines = [[_cell(line[key]) for key, _ in columns] for line in map(_line, nights)]
+    cells = [[line[key] for key, _ in columns] for line in map(_line, nights)]
+    lines = [
+        [f"{one:.4f}" if isinstance(one, float) else "" if one is None else plain(one) for one in row] for row in cells
+    ]
     rows = [[title for _, title in columns], ["---"] * len(columns), *lines]
     return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _cell(value: str | float | None) -> str:
-    return "" if value is None else f"{value:.4f}" if isinstance(value, float) else plain(value)
 
 
 def _figures(night: TrackedRun, side: str) -> dict[str, float]:
@@ -128,10 +126,6 @@ def _columns(nights: Sequence[TrackedRun]) -> list[tuple[str, str]]:
         for side in SIDES
         if any(key in _figures(night, side) for night in nights)
     ]
-
-
-def _texts(values: Mapping[str, float]) -> list[str]:
-    return [f"{LABELS[key]} {value:.4f}" for key, value in values.items()]
 
 
 def _line(night: TrackedRun) -> dict[str, Any]:

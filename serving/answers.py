@@ -31,14 +31,7 @@ def refusal(error: RefusedError, path: str) -> Response:
 
 
 def error_response(sentence: str, status: int, path: str, code: str = ShunterError.code) -> Response:
-    """Return an error response: `error` in the open inference protocol, `message` and `error_code` in MLflow's.
-
-    Args:
-        sentence: Error message.
-        status: HTTP status.
-        path: Path of the request.
-        code: Code of the error class, added in both protocols.
-    """
+    """Return an error response: `error` in the open inference protocol, `message` and `error_code` in MLflow's."""
     if path.startswith("/v2"):
         return as_json({"error": sentence, "code": code}, status)
     return as_json({"error_code": _CODES.get(status, "BAD_REQUEST"), "message": sentence, "code": code}, status)

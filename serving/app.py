@@ -43,14 +43,7 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Endpoints:
-    """HTTP endpoints of the server.
-
-    Args:
-        updater: Updater that holds the served model.
-        batcher: Batcher that scores rows with the served model.
-        metrics: Metrics that count the responses.
-        limits: Limits of a request.
-    """
+    """HTTP endpoints of the server."""
 
     def __init__(self, updater: ModelUpdater, batcher: Batcher, metrics: Metrics, limits: ServingLimits) -> None:
         self._updater, self._batcher, self._metrics, self._limits = updater, batcher, metrics, limits

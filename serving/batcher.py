@@ -36,11 +36,6 @@ class Batcher:
     The event loop calls `submit`. The scoring thread takes the waiting requests, at most `batch_milliseconds` after the
     first of them arrived, and sets the result of each request. One model scores the whole batch, so a new model can
     replace the served model between two batches without a failed request.
-
-    Args:
-        model: Function that returns the served model.
-        config: Limits of a batch and of the queue.
-        metrics: Metrics of the server.
     """
 
     def __init__(self, model: Callable[[], ServedModel], config: BatchingRequest, metrics: Metrics) -> None:
@@ -84,7 +79,10 @@ class Batcher:
             if not asked:
                 continue
             model, begin = self._model(), time.perf_counter()
-            outcomes = _outcomes(model, [one.table for one in asked])
+            try:
+                outcomes = model.score([one.table for one in asked])
+            except Exception as error:  # an error is the outcome of each request; the only scoring thread must survive
+                outcomes = [error] * len(asked)
             self._metrics.score_seconds.observe(time.perf_counter() - begin)
             self._metrics.batch_requests.observe(len(asked))
             self._metrics.batch_rows.observe(sum(one.table.rows for one in asked))
@@ -113,14 +111,6 @@ class Batcher:
     def _count(self, rows: int) -> None:
         self._waiting_rows += rows
         self._metrics.waiting_rows.set(self._waiting_rows)
-
-
-def _outcomes(model: ServedModel, tables: Sequence[Table]) -> Sequence[Outcome]:
-    """Score the batch; return an error as the outcome of each request, since the only scoring thread must survive."""
-    try:
-        return model.score(tables)
-    except Exception as error:
-        return [error] * len(tables)
 
 
 def _hand_out(asked: Sequence[_Waiting], outcomes: Sequence[Outcome], model: ServedModel) -> None:

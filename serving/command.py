@@ -4,8 +4,8 @@ import os
 from typing import Any
 
 from shunter.errors import RequestError
-from shunter.flows.command.exposure import LOOPBACK, Exposure, exposure
 from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.services import LOOPBACK, Exposure, exposure
 from shunter.flows.command.terminal import one_sentence_errors, print_line
 from shunter.serving.request import ServeRequest
 from shunter.settings import Settings

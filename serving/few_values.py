@@ -32,11 +32,7 @@ Column = Sequence[Any]
 
 
 class ValueEncoder:
-    """Encoder of rows given as lists of Python values, equivalent to an `Encoder`; not thread-safe.
-
-    Args:
-        encoder: Encoder that defines the ids and numbers.
-    """
+    """Encoder of rows given as lists of Python values, equivalent to an `Encoder`; not thread-safe."""
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
@@ -82,9 +78,10 @@ class ValueEncoder:
             if type(values) is not list or not _TEXTS.issuperset(map(type, values)):
                 return None
             bags.append(self._bags(field, values))
-        return EncodedRows(
-            self._scaled(amounts[0]), categorical, bags, np.concatenate([flags_of_numbers(*amounts), of_ids])
-        )
+        scaled = (signed_log(amounts[0]) - self._mean) / self._deviation
+        scaled[np.isnan(scaled)] = 0
+        flags = np.concatenate([flags_of_numbers(*amounts), of_ids])
+        return EncodedRows(np.ascontiguousarray(scaled.T), categorical, bags, flags)
 
     def _ids(self, columns: Mapping[str, Any], rows: int) -> tuple[NDArray[np.int32], NDArray[np.uint8]] | None:
         """Return ids, int32 [rows, columns], and `ValueFlag` bits, uint8 [columns, rows], of single-valued columns.
@@ -122,11 +119,6 @@ class ValueEncoder:
         for place, flags in own_flags.items():
             of_ids[place] = flags
         return categorical, of_ids
-
-    def _scaled(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        scaled = (signed_log(values) - self._mean) / self._deviation
-        scaled[np.isnan(scaled)] = 0
-        return np.ascontiguousarray(scaled.T)
 
     def _looked_up(
         self, unknown: Sequence[tuple[int, CategoricalField, Column, list[Any]]]

@@ -117,7 +117,7 @@ class ServedModel:
                 if table.top is not None:
                     outcomes[place] = self._best_items(table, table.top)
                     continue
-                self._check_columns(table)
+                self.scorer.encoder.check_columns(table.columns, "The request", f"of {self.title}")
                 few = self.values.encode(table.columns, table.rows)
                 if few is not None:
                     outcomes[place] = self._answer(few)
@@ -133,16 +133,8 @@ class ServedModel:
             self._score_alike(group, tables, outcomes)
         return [outcome for outcome in outcomes if outcome is not None]
 
-    def _check_columns(self, table: Table) -> None:
-        """Raise `DataError` if a column is missing."""
-        self.scorer.encoder.check_columns(table.columns, "The request", f"of {self.title}")
-
     def _read(self, table: Table) -> dict[str, pl.Series]:
-        """Return the columns of a request that the model reads.
-
-        Raises:
-            RefusedError: A column has lists although the model expects single values.
-        """
+        """Return the columns that the model reads; raise RefusedError if a column of single values has lists."""
         encoder = self.scorer.encoder
         several = encoder.list_columns
         found = {name: table.series(name) for name in sorted(self.columns) if name in table.columns}

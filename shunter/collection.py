@@ -13,9 +13,6 @@ def loading(module: str) -> Iterator[None]:
     Each collection takes a tenth of a second to scan a million objects of modules, which are never garbage. Starting
     the `shunter` command would cause six. Cyclic garbage that the block creates is never freed. Collection therefore
     stays enabled if the module is already loaded.
-
-    Args:
-        module: Name of the module that the block loads.
     """
     if module in sys.modules:
         yield

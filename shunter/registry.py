@@ -157,11 +157,6 @@ class Registry:
 def check_package(module: str, package: str, extra: str) -> None:
     """Raise unless a package that an extra of Shunter installs is there.
 
-    Args:
-        module: Module that the package holds.
-        package: Name of the package.
-        extra: Name of the extra.
-
     Raises:
         MissingPackageError: The package is not installed.
     """

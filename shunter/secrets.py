@@ -29,9 +29,6 @@ _kept: list[str] = []  # of addresses that are not in the environment
 def without_secrets(text: str) -> str:
     """Hide passwords of addresses, tokens in their queries, and the values of secret environment variables.
 
-    Args:
-        text: Any text.
-
     Returns:
         The text with `***` in place of each secret.
     """

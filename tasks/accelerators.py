@@ -11,7 +11,7 @@ from prefect.exceptions import MissingContextError
 from prefect.runtime import flow_run
 
 from shunter.errors import ShunterError
-from shunter.hardware.leases import Lease, leases_of_others
+from shunter.hardware.leases import leases_of_others
 from shunter.hardware.reservation import Accept, Reservation, reserve, trainings_together, wanted
 from shunter.hardware.types import HardwareProfile, Placement
 from shunter.model_families import is_ranking
@@ -74,7 +74,7 @@ def reserve_for_flow(
 
 
 def _accepting(estimate: Estimate) -> Accept:
-    """Return a function that decides whether the reserved accelerators are enough; False if `estimate` fails."""
+    """Return a function that decides whether the reserved accelerators are enough; False if their end is unknown."""
 
     def accept(held: Reservation) -> bool:
         try:
@@ -82,12 +82,14 @@ def _accepting(estimate: Estimate) -> Accept:
         except ShunterError:
             return False
         names = {row.candidate.placement.accelerator for row in decision.table if row.candidate.is_here}
-        is_free = partial(_is_held, held)
-        leases = {name: leases_of_others(name) for name in names}
-        waits = {name: _wait_hours(found) for name, found in leases.items() if found}
-        return None not in waits.values() and is_better_now(
-            decision, is_free, {name: wait for name, wait in waits.items() if wait is not None}
-        )
+        ends = {name: [lease.until for lease in leases_of_others(name)] for name in names}
+        if any(None in found for found in ends.values()):
+            return False
+        # A lease that is late by some hours is expected to last as many hours again.
+        now = datetime.now(UTC)
+        seconds = {name: [abs((end - now).total_seconds()) for end in found if end] for name, found in ends.items()}
+        waits = {name: max(found) / 3600 for name, found in seconds.items() if found}
+        return is_better_now(decision, partial(_is_held, held), waits)
 
     return accept
 
@@ -106,19 +108,6 @@ def _is_held(held: Reservation, placement: Placement) -> bool:
     return placement.accelerator in held.names and (placement.device != "cpu" or placement.threads <= held.cores)
 
 
-def _wait_hours(leases: Sequence[Lease]) -> float | None:
-    """Return the expected hours until all leases end; None if a lease states no end.
-
-    A lease that is late by some hours is expected to last as many hours again.
-    """
-    now, waits = datetime.now(UTC), []
-    for lease in leases:
-        if lease.until is None:
-            return None
-        waits.append(abs((lease.until - now).total_seconds()) / 3600)
-    return max(waits)
-
-
 def keep_chosen(
     held: Reservation, decision: Decision, request: TrainRequest, profiles: Sequence[HardwareProfile]
 ) -> None:
@@ -126,12 +115,6 @@ def keep_chosen(
 
     A single training run of a click model shares the processor with other flows: it keeps as many cores as it has
     threads. Training runs in several processes, parallel trials and graph models keep all cores.
-
-    Args:
-        held: Reservation of the flow.
-        decision: Decision on the placement.
-        request: Request of the flow.
-        profiles: Accelerators of this machine.
     """
     together = trainings_together(request, profiles, processes_of(request))
     shares = together == 1 and request.search.trials_at_a_time == 1 and not is_ranking(request.model)

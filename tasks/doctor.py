@@ -1,21 +1,25 @@
 """Check of a home: compare every stored file with its checksum, and quarantine files that can be recreated."""
 
 import contextlib
+import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
+from shunter.checked_folder import MANIFEST, verify_folder
+from shunter.checked_json import parse_json, unseal
 from shunter.database import fault_of, quarantine_database
-from shunter.errors import ShunterError, TrackingError
+from shunter.engine.data.arrays import fault_of_result
+from shunter.errors import DamagedFileError, ShunterError, TrackingError, first_line
 from shunter.files import users_of
 from shunter.quarantine import quarantine
 from shunter.registry import Entry, Registry
 from shunter.settings import Settings
-from shunter.tasks.kept_files import Compared, compare_files, compare_frames
 from shunter.tasks.run_state import killed_runs
 from shunter.tracking.registry.model_keys import check_model_key, record_of, stored_key_fault, stored_keys
 from shunter.tracking.registry.signing import faults_of_models
@@ -35,6 +39,10 @@ HOME_PARTS = Registry(
 )
 
 
+JSON_NAMES = {"dataset", "delivered", "ports"}  # JSON files without a suffix
+WEIGHTS = "model.safetensors"  # file whose sha256 is in model.json beside it
+
+
 class Action(StrEnum):
     """Function that repairs one part of a home."""
 
@@ -47,16 +55,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """Result of a check: a part of a home without damage, or one damaged file or folder.
-
-    Attributes:
-        part: Name of the part.
-        path: The damaged file or folder; the folder of an undamaged part.
-        files: Number of files that were compared.
-        fault: Description of the damage; None if there is none.
-        action: Action that was taken.
-        advice: Advice for the user.
-    """
+    """Result of a check: a part of a home without damage, or one damaged file or folder."""
 
     part: str
     path: str
@@ -74,6 +73,114 @@ class Finding:
     def is_settled(self) -> bool:
         """Return True if no damage remains to be repaired."""
         return self.fault is None or self.action in {Action.QUARANTINED, Action.ENDED}
+
+
+@dataclass(frozen=True)
+class Compared:
+    """Result for a file, or for a folder with a manifest, that was compared.
+
+    Attributes:
+        path: Path of the file or folder.
+        files: Number of files that were compared.
+        fault: Description of the damage; None if there is none.
+    """
+
+    path: Path
+    files: int = 1
+    fault: str | None = None
+
+
+def compare_frames(root: Path) -> Iterator[Compared]:
+    """Compare stored data frames with the sha256, or its beginning, in the name of their file or folder."""
+    for path in sorted(root.rglob("*")):
+        expected = path.parent.name if "days" not in path.relative_to(root).parts else path.stem
+        if path.is_file() and path.suffix != ".tmp":
+            with path.open("rb") as content:
+                found = hashlib.file_digest(content, "sha256").hexdigest()
+            yield Compared(path, fault=None if found.startswith(expected) else "its sha256 is not the recorded one")
+
+
+def compare_files(root: Path) -> Iterator[Compared]:
+    """Compare files with their checksums, and yield a result for each.
+
+    Files without a checksum are left out. A folder with a manifest of checksums yields one result.
+
+    Args:
+        root: A file, or a folder whose files are compared at all depths.
+    """
+    sealed = {manifest.parent for manifest in root.rglob(MANIFEST)}
+    for folder in sorted(sealed):
+        fault = None
+        try:
+            verify_folder(folder)
+        except DamagedFileError as error:
+            fault = f"{error.path.name}: {error.reason}"
+        except OSError as error:
+            fault = first_line(error)
+        yield Compared(folder, sum(1 for path in folder.rglob("*") if path.is_file()), fault)
+    for path in [root] if root.is_file() else sorted(root.rglob("*")):
+        if path.is_symlink() or not path.is_file() or not sealed.isdisjoint(path.parents):
+            continue
+        if (fault_of := _checks(path)) is not None:
+            fault = fault_of(path)
+            yield Compared(path, fault=fault)
+            if fault is None and path.suffix == ".json":
+                yield from _weights_named_in(path)
+
+
+def _checks(path: Path) -> Callable[[Path], str | None] | None:
+    if path.suffix in {".json", ".check"} or path.name in JSON_NAMES:
+        return _fault_of_json
+    return {".jsonl": _fault_of_lines, ".npy": fault_of_result}.get(path.suffix)
+
+
+def _fault_of_json(path: Path) -> str | None:
+    try:
+        unseal(path.read_bytes())
+    except (OSError, ValueError) as error:
+        return first_line(error)
+    return None
+
+
+def _fault_of_lines(path: Path) -> str | None:
+    content = path.read_bytes()
+    if not content:
+        return "it is empty"
+    for number, line in enumerate(content.splitlines(), 1):
+        try:
+            unseal(line)
+        except ValueError as error:
+            return f"line {number}: {first_line(error)}"
+    return None
+
+
+def _weights_named_in(path: Path) -> Iterator[Compared]:
+    """Compare each weight file with the SHA-256 that a JSON file records for it; yield the results."""
+    for name, sha256 in _named_sums(parse_json(unseal(path.read_bytes()))):
+        file = path.parent / (name or WEIGHTS)
+        if file.suffix != ".safetensors" or not file.exists():  # an older generation may have been removed
+            continue
+        with file.open("rb") as content:
+            found = hashlib.file_digest(content, "sha256").hexdigest()
+        yield Compared(file, fault=None if found == sha256 else "its sha256 is not the recorded one")
+
+
+def _named_sums(values: Any) -> Iterator[tuple[str, str]]:
+    """Yield file names with their sha256 from stored JSON of any kind; an empty name means the model's own weights."""
+    if isinstance(values, Mapping):
+        if isinstance(values.get("sha256"), str):
+            yield str(values.get("name", "")), values["sha256"]
+        if isinstance(files := values.get("files"), Mapping):
+            yield from ((name, file["sha256"]) for name, file in files.items())
+        if isinstance(tensors := values.get("tensors"), str) and " " in tensors:  # form of the super-net
+            yield tuple(tensors.split(maxsplit=1))  # pyright: ignore[reportReturnType]
+        if isinstance(values.get("learnt"), list) and isinstance(values.get("checksum"), str):
+            yield "policy.safetensors", values["checksum"]
+        for name in ("tensors", "parts", "best", "best_parts", "files"):
+            yield from _named_sums(values.get(name))
+    elif isinstance(values, list):
+        for value in values:
+            yield from _named_sums(value)
 
 
 @dataclass(frozen=True)
@@ -107,7 +214,16 @@ def examine(*, mends: bool = True) -> list[Finding]:
         Findings: one for each damaged file and each killed run, and one for each part without damage.
     """
     found = [finding for part in parts(Settings()) for finding in _examined(part, mends=mends)]
-    return [*found, *(_ended(folder, run_id, mends=mends) for folder, run_id in killed_runs())]
+    for folder, run_id in killed_runs():
+        action = Action.REPORTED
+        if mends:
+            with contextlib.suppress(TrackingError):
+                finish(run_id, INTERRUPTED, reason="Its process was killed.")  # so that the run can be resumed
+                action = Action.ENDED
+        fault = f"Its process was killed, and MLflow shows its run {run_id} as running"
+        advice = "Give the same command again, which resumes the run."
+        found.append(Finding("killed runs", str(folder), fault=fault, action=action, advice=advice))
+    return found
 
 
 def parts(settings: Settings) -> list[Part]:
@@ -133,7 +249,10 @@ def parts(settings: Settings) -> list[Part]:
         Part("interrupted runs", runs, lock=lambda path: _lock_of(path, runs, runs)),
         Part("studies", runs, _databases, lock=lambda path: _lock_of(path, runs, runs), move=quarantine_database),
         Part("nights", nights, lock=lambda path: nights / path.relative_to(nights).parts[0] / "lock"),
-        *(_part_of(name, home) for name in HOME_PARTS.names),
+        *(
+            Part(name, home / str(about["folder"]), HOME_PARTS.load(name), advice=str(about["advice"]))
+            for name, about in ((name, HOME_PARTS.entry(name).capabilities) for name in HOME_PARTS.names)
+        ),
         Part("services", settings.services_directory),
         Part("leases", settings.locks),
         Part("power limits", home / "power_limits.json", advice="Compare the limits of the GPUs: nvidia-smi -q."),
@@ -148,7 +267,15 @@ def parts(settings: Settings) -> list[Part]:
         ),
         Part("model key", settings.model_key_path, _key, advice="Restore the key from a backup."),
         Part("record of the key", record_of(settings.model_key_path)),
-        *(Part("kept key", path, _kept_key, advice="Restore the key from a backup.") for path in stored_keys()),
+        *(
+            Part(
+                "kept key",
+                path,
+                lambda path: iter([Compared(path, fault=stored_key_fault(path))]),
+                advice="Restore the key from a backup.",
+            )
+            for path in stored_keys()
+        ),
         Part(
             "registered models",
             settings.tracking_root / "artifacts" / "models",
@@ -157,12 +284,6 @@ def parts(settings: Settings) -> list[Part]:
             "with --accept.",
         ),
     ]
-
-
-def _part_of(name: str, home: Path) -> Part:
-    """Return the part of the home that an extension registers in `HOME_PARTS` under a name."""
-    about = HOME_PARTS.entry(name).capabilities
-    return Part(name, home / str(about["folder"]), HOME_PARTS.load(name), advice=str(about["advice"]))
 
 
 def _examined(part: Part, *, mends: bool) -> Iterator[Finding]:
@@ -175,18 +296,6 @@ def _examined(part: Part, *, mends: bool) -> Iterator[Finding]:
         yield _mended(part, one, finding) if mends and not part.advice else finding
     if compared and not damaged:
         yield Finding(part.name, str(part.path), sum(one.files for one in compared))
-
-
-def _ended(folder: Path, run_id: str, *, mends: bool) -> Finding:
-    """Return the finding for a killed run; if `mends`, give the run the status of an interrupted run, which resumes."""
-    fault = f"Its process was killed, and MLflow shows its run {run_id} as running"
-    advice = "Give the same command again, which resumes the run."
-    action = Action.REPORTED
-    if mends:
-        with contextlib.suppress(TrackingError):
-            finish(run_id, INTERRUPTED, reason="Its process was killed.")
-            action = Action.ENDED
-    return Finding("killed runs", str(folder), fault=fault, action=action, advice=advice)
 
 
 def _mended(part: Part, damaged: Compared, finding: Finding) -> Finding:
@@ -217,10 +326,6 @@ def _lock_of(path: Path, folder: Path, locks: Path) -> Path | None:
 def _databases(root: Path) -> Iterator[Compared]:
     for path in [root] if root.is_file() else sorted(root.rglob("*.db")):
         yield Compared(path, fault=fault_of(path))
-
-
-def _kept_key(path: Path) -> Iterator[Compared]:
-    yield Compared(path, fault=stored_key_fault(path))
 
 
 def _key(path: Path) -> Iterator[Compared]:

@@ -6,14 +6,7 @@ Happening = Literal["promoted", "not-promoted", "rolled-back", "promise-broken",
 
 
 def announce(happening: Happening, model: str, version: int | None, reason: str) -> None:
-    """Emit `shunter.model.<happening>` for a registered model; outside of a flow run nothing is emitted.
-
-    Args:
-        happening: Event, such as `promoted`.
-        model: Name of the registered model.
-        version: Version of the model; None if the event concerns no version.
-        reason: Reason for the event, in one sentence.
-    """
+    """Emit `shunter.model.<happening>` for a registered model; outside of a flow run nothing is emitted."""
     from prefect.events import emit_event
     from prefect.runtime import flow_run
 

@@ -55,19 +55,18 @@ def recorded_run(
     dataset: Dataset | None = None,
     spent: Spending | None = None,
 ) -> Iterator[FlowNotes]:
-    """Yield notes that the steps of the block fill in, and store the record of the run when the block ends.
-
-    Args:
-        run_id: MLflow run of the flow.
-        kind: Kind of the run.
-        request: Request of the flow.
-        dataset: Data set; None if it is not known before the block.
-        spent: Time and energy of the flow; None if they are not measured.
-    """
+    """Yield notes that the steps of the block fill in, and store the record of the run when the block ends."""
     notes = FlowNotes(data="" if dataset is None else data_key(data_params(dataset)))
 
     def keep(error: BaseException | None) -> None:
-        total, trainings = spent.total if spent else None, _trainings(run_id, notes.beside)
+        total = spent.total if spent else None
+        found: list[Evidence | None] = []
+        with suppress(TrackingError):
+            found += [read_evidence(run.tags) for run in read_children(run_id, "trial")]
+            # A resumed member includes its earlier attempts, whose runs have the same name.
+            newest = {run.tags.get("mlflow.runName"): run for run in reversed(read_children(run_id, "member"))}
+            found += [read_evidence(run.tags) for name, run in newest.items() if name not in notes.beside]
+        trainings = [evidence for evidence in found if evidence is not None]
         log_evidence(run_id, flow_evidence(kind, request, notes, total=total, trainings=trainings, error=error))
 
     try:
@@ -77,14 +76,3 @@ def recorded_run(
             keep(error)
         raise
     keep(None)
-
-
-def _trainings(run_id: str, beside: Sequence[str]) -> list[Evidence]:
-    """Return the records of the flow's training runs, except runs named in `beside`; empty without the store."""
-    found: list[Evidence | None] = []
-    with suppress(TrackingError):
-        found += [read_evidence(run.tags) for run in read_children(run_id, "trial")]
-        # A resumed member includes its earlier attempts, whose runs have the same name.
-        newest = {run.tags.get("mlflow.runName"): run for run in reversed(read_children(run_id, "member"))}
-        found += [read_evidence(run.tags) for name, run in newest.items() if name not in beside]
-    return [evidence for evidence in found if evidence is not None]

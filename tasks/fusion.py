@@ -21,12 +21,7 @@ NAME = "fusion"
 
 
 def fuse(run: RunContext, contestants: Sequence[RankedBaseline]) -> tuple[TrainedRanker, Fusion] | None:
-    """Return the ensemble of graph models and its reason; None if ensembles are off or a single model is as good.
-
-    Args:
-        run: Context of the run.
-        contestants: Best model of each family.
-    """
+    """Return the ensemble of graph models and its reason; None if ensembles are off or a single model is as good."""
     most = run.request.ensemble.trained
     if most < 2 or len(contestants) < 2:
         return None
@@ -67,7 +62,13 @@ def fused_of(
     save_ranker(
         StoredRanker(ranker=ranker, spec=spec, features=first.features, user=first.user, item=first.item), directory
     )
-    best = members[0].model
+    best, seconds = members[0].model, sum(one.train_seconds for one in members)
+    joules = [one.joules for one in members if one.joules is not None]
+    if len(joules) < len(members) or best.energy.method == "unavailable":
+        missing = "not measured for every member"
+        energy = EnergyReading(joules=None, seconds=seconds, mean_watts=None, method="unavailable", source=missing)
+    else:
+        energy = EnergyReading.of(sum(joules), seconds, best.energy.method, best.energy.source)
     fused = best.model_copy(
         update={
             "directory": directory,
@@ -75,21 +76,10 @@ def fused_of(
             "spec": spec,
             "validation": validation,
             "parameters": sum(one.model.parameters for one in members),
-            "train_seconds": sum(one.train_seconds for one in members),
-            "energy": _energy(members),
+            "train_seconds": seconds,
+            "energy": energy,
             "run_id": None,
         }
     )
     fused.save()
     return fused
-
-
-def _energy(members: Sequence[RankedBaseline]) -> EnergyReading:
-    """Return the energy of all training runs of the members; unavailable if one of them was not measured."""
-    first, seconds = members[0].model.energy, sum(one.train_seconds for one in members)
-    joules = [one.joules for one in members if one.joules is not None]
-    if len(joules) < len(members) or first.method == "unavailable":
-        return EnergyReading(
-            joules=None, seconds=seconds, mean_watts=None, method="unavailable", source="not measured for every member"
-        )
-    return EnergyReading.of(sum(joules), seconds, first.method, first.source)

@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from shunter.ingestion.progress import OnProgress, Progress
-from shunter.tasks.flow_bar import FlowBar
-from shunter.tasks.progress_line import progress_line
+from shunter.tasks.progress_line import FlowBar, progress_line
 from shunter.tasks.run_log import log_sentence
 
 KEY = "ingest"
@@ -16,11 +15,7 @@ _MIB = 1 << 20
 
 @contextmanager
 def ingest_progress(now: Callable[[], float] = time.monotonic) -> Iterator[OnProgress]:
-    """Show the progress of an ingestion: a bar on a terminal; in Prefect a log line and a bar, every 20 seconds.
-
-    Args:
-        now: Clock in seconds.
-    """
+    """Show the progress of an ingestion: a bar on a terminal; in Prefect a log line and a bar, every 20 seconds."""
     shown, began, told = FlowBar(KEY), now(), now()
 
     def on_progress(progress: Progress) -> None:

@@ -1,10 +1,13 @@
-"""Single moving progress line of a command on a terminal: step, share, trial, best quality, time passed and left."""
+"""Progress of a command: a single moving line on a terminal, and a bar in Prefect.
+
+The line shows step, share, trial, best quality, time passed and time left.
+"""
 
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -20,10 +23,6 @@ _active: list["ProgressLine"] = []  # lines on the terminal; the last one is mov
 
 class ProgressLine:
     """Progress line of a step; updates in quick succession are not drawn.
-
-    Args:
-        progress: Rich progress that draws the line.
-        name: Name of the step.
 
     Attributes:
         share: Completed share, from 0 to 1.
@@ -137,3 +136,36 @@ def progress_line(name: str, console: Console | None = None, *, is_shown: bool =
         finally:
             if not hidden:
                 _active.remove(line)
+
+
+class FlowBar:
+    """Progress bar of a flow run in Prefect, created when it first moves; errors of the server are ignored.
+
+    Args:
+        key: Key of the artifact: small letters, digits and dashes.
+    """
+
+    def __init__(self, key: str) -> None:
+        self._key = key
+        self._artifact: Any = None
+        self._lost = False
+
+    def move(self, share: float, description: str) -> None:
+        """Show a share, from 0 to 1, and a description; do nothing outside of a flow."""
+        from prefect.artifacts import create_progress_artifact, update_progress_artifact
+        from prefect.runtime import flow_run
+
+        if self._lost or (self._artifact is None and flow_run.id is None):  # threads of the flow do not know its id
+            return
+        try:
+            if self._artifact is None:
+                self._artifact = create_progress_artifact(100 * share, key=self._key, description=description)
+            else:
+                update_progress_artifact(self._artifact, progress=100 * share, description=description)
+        except Exception:  # any error of Prefect's client: the step continues without the bar
+            self._lost = True
+
+    def end(self, description: str) -> None:
+        """Set the progress bar of the flow to 100 %, if it was created."""
+        if self._artifact is not None:
+            self.move(1.0, description)

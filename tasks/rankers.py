@@ -37,9 +37,7 @@ from shunter.search.protocol import Outcome, Parameters
 from shunter.search.ranking import RankingSearch, RankingSpace
 from shunter.tasks.baselines.kept import UNTIMED_ENDS, BaselineChoice, digest_key, keep_ranking, reuse_ranking
 from shunter.tasks.card.ranking import write_ranking_card
-from shunter.tasks.ensemble import (
-    reserve_ending,
-)
+from shunter.tasks.ensemble import reserve_ending
 from shunter.tasks.evidence import record_trainings
 from shunter.tasks.fusion import WHOLE, fuse
 from shunter.tasks.recipes import Recipe, TrainingOutcome
@@ -61,13 +59,7 @@ PATIENCE = 3  # epochs without an improvement of the ranking on the validation p
 
 @dataclass(frozen=True)
 class Purpose:
-    """Kind, name and stop condition of a group of training runs.
-
-    Attributes:
-        kind: Kind of the training runs in MLflow.
-        name: Prefix of their names and folders.
-        should_stop: Called repeatedly during a training run; returns the reason to stop, or None to continue.
-    """
+    """Kind, name and stop condition of a group of training runs."""
 
     kind: RunKind
     name: str
@@ -76,12 +68,7 @@ class Purpose:
 
 @dataclass
 class Tried:
-    """Results of the settings of one family.
-
-    Attributes:
-        trained: Training runs that have a result.
-        stop_reason: Reason that ended the search early; None if there is none.
-    """
+    """Results of the settings of one family."""
 
     trained: list[TrainedRanker] = field(default_factory=list)
     stop_reason: StopReason | None = None
@@ -280,31 +267,31 @@ def _try(
         except (TrainingError, TooLargeError) as error:
             failure = error
             search.tell([0.0])
-            _call_on_trial(one, point, Outcome(state="failed"))
+            _call_on_trial(one, point, None)
             continue
         search.tell([report.validation.figure_by(select_by) for report in trained.history])
         tried.trained.append(trained)
-        _call_on_trial(one, point, _outcome_of(trained), trained.run_id)
+        _call_on_trial(one, point, trained)
     if not tried.trained:
         raise failure or TrainingError("The limits left no time to try a setting: raise them.")
     return tried
 
 
-def _call_on_trial(purpose: Purpose, point: Parameters, outcome: Outcome, run_id: str | None = None) -> None:
-    """Call the callbacks after a trial; training runs of baselines do not count as trials."""
-    if purpose.kind == "trial":
-        training = CalledTraining(purpose.name, purpose.kind, open_run(run_id) if run_id else None)
-        call_on_trial(training, point, outcome)
-
-
-def _outcome_of(trained: TrainedRanker) -> Outcome:
-    return Outcome(
-        state="pruned" if trained.stop_reason.kind is StopKind.PRUNED else "complete",
-        selected=1 - trained.validation.figure_by(trained.schedule.select_by),
-        seconds=trained.train_seconds,
-        joules=trained.energy.joules,
-        epochs=float(len(trained.history)),
-    )
+def _call_on_trial(purpose: Purpose, point: Parameters, trained: TrainedRanker | None) -> None:
+    """Call the callbacks after a trial, with None if it failed; training runs of baselines do not count as trials."""
+    if purpose.kind != "trial":
+        return
+    outcome = Outcome(state="failed")
+    if trained is not None:
+        outcome = Outcome(
+            state="pruned" if trained.stop_reason.kind is StopKind.PRUNED else "complete",
+            selected=1 - trained.validation.figure_by(trained.schedule.select_by),
+            seconds=trained.train_seconds,
+            joules=trained.energy.joules,
+            epochs=float(len(trained.history)),
+        )
+    run = open_run(trained.run_id) if trained and trained.run_id else None
+    call_on_trial(CalledTraining(purpose.name, purpose.kind, run), point, outcome)
 
 
 def _schedule(run: RunContext, space: RankingSpace) -> Schedule:

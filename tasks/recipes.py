@@ -16,7 +16,6 @@ from shunter.frozen import Frozen
 from shunter.hardware.types import Placement
 from shunter.label_losses import LOG_LOSS
 from shunter.model_families import MODEL_FAMILIES, PROBLEMS, problem_of
-from shunter.reporting.card.baselines import TrainedBaseline
 from shunter.reporting.card.figures import BaselineFigures, QualityFigure
 from shunter.reporting.card.promise import Promise, measure_promise
 from shunter.reporting.card.ranking_baselines import RankingBaseline
@@ -128,7 +127,9 @@ class EnsembleRecipe(Recipe):
         run.notes.seconds = run.stop.clock.seconds_of(JOB)
         training_joules = run.budget.joules_since(joules_before)
         with clock.step("ensemble"):
-            candidates = _candidates(run, tuned, members, baselines, minutes)
+            candidates = [*candidates_of(members, baselines, run.request), *champions_before(run, placement)]
+            with minutes.clock.counting(MEMBERS):
+                candidates += distil(run.within(minutes.exhausted), tuned, candidates, placement)
             result = _combined(run, candidates, placement)
         with clock.step("card"):
             note_of = MODEL_FAMILIES.load_part(tuned.best.spec.family, "quality_note")
@@ -208,21 +209,6 @@ def _members(
     noise = noise_of(members, run.request.training.select_by.value)
     publish_noise(run.run_id, noise)
     return members, noise, spent
-
-
-def _candidates(
-    run: RunContext,
-    tuned: TuneResult,
-    members: Sequence[TrainedModel],
-    baselines: Sequence[TrainedBaseline],
-    minutes: Minutes,
-) -> list[TrainedModel]:
-    """Return the candidates for the ensemble: members, baselines, earlier champions and a distilled model."""
-    placement = scoring_placement(run.decision.placement)
-    candidates = [*candidates_of(members, baselines, run.request), *champions_before(run, placement)]
-    with minutes.clock.counting(MEMBERS):
-        distilled = distil(run.within(minutes.exhausted), tuned, candidates, placement)
-    return [*candidates, *distilled]
 
 
 def _combined(run: RunContext, candidates: Sequence[TrainedModel], placement: Placement) -> EnsembleResult:

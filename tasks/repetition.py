@@ -90,13 +90,7 @@ class NotRepeatableError(RequestError):
 
 
 class Repetition(Frozen):
-    """Finished run that is to be repeated.
-
-    Attributes:
-        run_id: MLflow run.
-        request: Request of the run.
-        choices: Choices of the run.
-    """
+    """Finished run that is to be repeated."""
 
     run_id: str
     request: TrainRequest
@@ -193,15 +187,6 @@ def keep_choices(
     reasons: Sequence[StopReason | None],
 ) -> Choices:
     """Store with a run the choices that a repetition needs.
-
-    Args:
-        run_id: MLflow run.
-        state: State of the run, before it is removed.
-        dataset: Data set.
-        host: Kind of the machine.
-        decision: Decision on the placement.
-        result: The finished model.
-        reasons: Reasons why the search and the training runs ended.
 
     Raises:
         TrackingError: The store fails.

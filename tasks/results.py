@@ -40,12 +40,7 @@ def show_result(
 
 
 def link_run(run_id: str, files: Mapping[str, str]) -> dict[str, str]:
-    """Return links, by name, to an MLflow run and its files; show the links to run and report in the Prefect UI.
-
-    Args:
-        run_id: Run in MLflow.
-        files: Paths within the run, by their names.
-    """
+    """Return links, by name, to an MLflow run and its files; show the links to run and report in the Prefect UI."""
     from prefect.artifacts import create_link_artifact
     from prefect.runtime import flow_run
 

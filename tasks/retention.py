@@ -36,9 +36,6 @@ _OLD = "state_type IN ('COMPLETED', 'FAILED', 'CANCELLED', 'CRASHED') AND parent
 def find_unused(min_age_seconds: float) -> list[Leftover]:
     """Return all unused data whose last use is at least `min_age_seconds` ago, the largest first.
 
-    Args:
-        min_age_seconds: Seconds since the last use.
-
     Raises:
         ShunterError: A database cannot be read.
     """
@@ -93,7 +90,9 @@ def _flow_runs(min_age_seconds: float) -> Iterator[Leftover]:
             if not tables.execute("SELECT 1 FROM sqlite_master WHERE name = 'flow_run'").fetchone():
                 return  # no flow has run yet
             moment = before.strftime("%Y-%m-%d %H:%M:%S.%f")  # Prefect's format
-            count, oldest = tables.execute(f"SELECT count(*), min(end_time) FROM ({_ended(ids)})", (moment,)).fetchone()
+            count, oldest = tables.execute(
+                f"SELECT count(*), min(end_time) FROM ({ids.replace('SELECT id', 'SELECT end_time')})", (moment,)
+            ).fetchone()
             said = f"SELECT coalesce(sum(length(message)), 0) FROM log WHERE flow_run_id IN ({ids})"
             size = tables.execute(said, (moment,)).fetchone()[0]
         except sqlite3.OperationalError as error:
@@ -110,10 +109,6 @@ def _unreadable(database: Path, error: Exception) -> ShunterError:
         f"Prefect's database {database} cannot be tidied up ({first_line(error)}): try again when no "
         "process writes to the database."
     )
-
-
-def _ended(ids: str) -> str:
-    return ids.replace("SELECT id", "SELECT end_time")
 
 
 def _vacuum(database: Path, min_age_seconds: float) -> None:

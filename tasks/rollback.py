@@ -6,14 +6,7 @@ from shunter.tracking.runs import closing, open_run, start_run
 
 
 class Rollback(Frozen):
-    """Result of a rollback.
-
-    Attributes:
-        name: Name of the registered model.
-        replaced: Version that was the champion; None if there was none.
-        champion: Version that is the champion now.
-        run_id: Run in MLflow.
-    """
+    """Result of a rollback."""
 
     name: str
     replaced: int | None

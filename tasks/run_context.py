@@ -34,11 +34,6 @@ def exploration_limit(clock: RunClock, decision: Decision, span: str = EXPLORATI
 
     The time counts from the first check, at the start of the search, because the prediction of an exploration covers
     tuning and training only.
-
-    Args:
-        clock: Clock of the command.
-        decision: Decision on the placement.
-        span: Name of the clock's span that measures the time.
     """
     if decision.exploration is None or decision.exploration.paired:
         return None

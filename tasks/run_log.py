@@ -30,14 +30,7 @@ def log_outcome(
     run_id: str,
     baselines: Sequence[BaselineFigures | RankingBaseline] = (),
 ) -> None:
-    """Log the result of a training run compared with baselines and champion, its version, and an MLflow link.
-
-    Args:
-        result: Resulting model.
-        registered: Registered version of the result.
-        run_id: Parent run in MLflow.
-        baselines: Baselines, scored on the same test part.
-    """
+    """Log the result of a training run compared with baselines and champion, its version, and an MLflow link."""
     for sentence in outcome_sentences(result, registered, run_id, baselines):
         log_sentence(sentence)
 
@@ -66,19 +59,11 @@ def outcome_sentences(
     champion = "now its champion" if registered.not_promoted is None else f"not its champion. {registered.not_promoted}"
     told.append(f"Registered as {version}, {champion}")
     with contextlib.suppress(TrackingError):  # the log is for people; lasting data is stored in MLflow
-        told += [*_champion_sentence(registered, result.data_fingerprint), f"In MLflow: {run_link(run_id)}"]
+        rival, link = rival_of(registered.name, registered.version), run_link(run_id)
+        if rival is not None:  # the champion, or the one that this version has replaced
+            figures = ", ".join(f"{name} {value:.4f}" for name, value in rival.figures.items()) or "no figures"
+            data = "the same data" if rival.fingerprint == result.data_fingerprint else "other data"
+            which = "The champion before it" if registered.not_promoted is None else "The champion"
+            told.append(f"{which}, version {rival.version}, has {figures} on the test part of {data}.")
+        told.append(f"In MLflow: {link}")
     return [f"{sentence.rstrip('.')}." if "://" not in sentence else sentence for sentence in told]
-
-
-def _champion_sentence(registered: RegisteredModel, fingerprint: str) -> list[str]:
-    """Return a sentence with the test metrics of the champion; empty without a champion to compare with.
-
-    If this version was promoted, the metrics are those of the champion that it replaced.
-    """
-    rival = rival_of(registered.name, registered.version)
-    if rival is None:
-        return []
-    figures = ", ".join(f"{name} {value:.4f}" for name, value in rival.figures.items()) or "no figures"
-    data = "the same data" if rival.fingerprint == fingerprint else "other data"
-    which = "The champion before it" if registered.not_promoted is None else "The champion"
-    return [f"{which}, version {rival.version}, has {figures} on the test part of {data}."]

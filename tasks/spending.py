@@ -49,12 +49,6 @@ class Spending:
 
     Attributes:
         start: Time and energy of all attempts before their work; None if they are not counted.
-
-    Args:
-        state: Folder with the time and energy of earlier attempts.
-        clock: Clock of the command.
-        meter: Running meter of this attempt.
-        before: Time and energy of this attempt before the work; None if they are not counted.
     """
 
     def __init__(self, state: StateFolder, clock: RunClock, meter: Meter, before: EnergyReading | None = None) -> None:
@@ -116,11 +110,6 @@ def limits_begun_anew(state: StateFolder, clock: RunClock) -> Iterator[None]:
 def check_time(request: JobRequest, clock: RunClock, needed_seconds: float) -> None:
     """Raise if the limits on time and cost leave less time than the next step needs.
 
-    Args:
-        request: Request of the run.
-        clock: Clock of the command.
-        needed_seconds: Expected seconds of the step.
-
     Raises:
         StoppedError: A limit is expected to be reached within the step.
     """
@@ -172,17 +161,17 @@ def charged(request: Asked, decision: Decision | None = None) -> Asked:
     path = request.pricing.prices_path
     if path is None:
         return request
-    price = decision.given_price_per_hour if decision else _dearest_here(Prices.read(path))
+    if decision:
+        price = decision.given_price_per_hour
+    else:
+        prices = Prices.read(path)
+        found = [prices.price_per_hour(accelerator) for accelerator in local_accelerators()]
+        price = max((price for price in found if price is not None), default=None)
     if price is None and request.needs_price:
         raise RequestError(
             f"The limit {request.needs_price} needs a price, but {path} has no price for this machine: add it."
         )
     return request.model_copy(update={"price_per_hour": price})
-
-
-def _dearest_here(prices: Prices) -> float | None:
-    found = [prices.price_per_hour(accelerator) for accelerator in local_accelerators()]
-    return max((price for price in found if price is not None), default=None)
 
 
 @contextmanager

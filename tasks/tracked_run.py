@@ -27,13 +27,7 @@ class RunIdentity(BaseModel):
 
 
 def logged_to(log_to: str | None, run_id: str, tree: str) -> AbstractContextManager[None]:
-    """Write the figures of a run and its children to the requested loggers too, inside the block.
-
-    Args:
-        log_to: Names of the loggers, with commas; None for no logger.
-        run_id: MLflow run.
-        tree: Name of the run in the loggers' files.
-    """
+    """Write the figures of a run and its children to the requested loggers too, inside the block."""
     return OPEN_LOGGERS.of_tree(run_id, tree, opened(parse_loggers(log_to), settings().tracking_root, tree))
 
 
@@ -44,12 +38,6 @@ def tracked_run(
     """Open the MLflow run of the flow, or that of an interrupted attempt, while the block runs; yield its id.
 
     The requested loggers get what is written to the run and its children.
-
-    Args:
-        request: Request of the user.
-        dataset: Data set.
-        state: State folder of the run, with the MLflow run of an earlier attempt.
-        kind: Kind of the flow.
     """
     earlier = state.recall("identity", RunIdentity)
     run_id = start_run_tree(

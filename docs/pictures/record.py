@@ -21,7 +21,7 @@ from rich.style import Style
 from rich.terminal_theme import MONOKAI
 from rich.text import Text
 
-from shunter.flows.command.report import write_report
+from shunter.flows.command.run_commands import write_report
 
 FOLDER = Path(__file__).parent
 COMMAND = ["shunter", "train", "--data", "ml-100k"]

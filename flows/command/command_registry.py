@@ -12,14 +12,14 @@ from typing import Any, cast
 import typer
 import typer.main
 from typer._click.core import Command
-from typer._click.exceptions import NoArgsIsHelpError, UsageError
+from typer._click.exceptions import BadOptionUsage, NoArgsIsHelpError, UsageError
 from typer.core import TyperCommand, TyperGroup
 
 from shunter.errors import RequestError
 from shunter.flows.command.help import write_options
 from shunter.flows.command.output_options import with_accepted_models, with_output_options
 from shunter.flows.command.terminal import INTERRUPTED, one_sentence_errors, say
-from shunter.flows.command.usage import unknown_command, usage_message
+from shunter.flows.command.usage import extra_arguments, unknown_command, usage_message
 from shunter.registry import Entry, Registry
 from shunter.secrets import check_is_path
 
@@ -47,7 +47,7 @@ COMMANDS = Registry(
     "command",
     {
         "check": command_entry(
-            "shunter.flows.command.check:check",
+            "shunter.flows.command.run_commands:check",
             "Check a click log and infer its schema; train nothing.",
         ),
         "train": command_entry(
@@ -67,7 +67,7 @@ COMMANDS = Registry(
             "Measure this machine, and where a training job waits.",
         ),
         "prices": command_entry(
-            "shunter.flows.command.prices:prices",
+            "shunter.flows.command.run_commands:prices",
             "Update the catalogue's prices from a SkyPilot catalogue.",
         ),
         "nightly": command_entry(
@@ -130,11 +130,11 @@ COMMANDS = Registry(
             "List or remove leftovers of killed and old runs.",
         ),
         "doctor": command_entry(
-            "shunter.flows.command.doctor:doctor",
+            "shunter.flows.command.run_commands:doctor",
             "Check files and runs of Shunter's home and repair them.",
         ),
         "explain": command_entry(
-            "shunter.flows.command.explain:explain",
+            "shunter.flows.command.run_commands:explain",
             "Explain an error code: its cause and its remedy.",
         ),
         "up": command_entry(
@@ -257,7 +257,7 @@ class Commands(TyperGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse the options before a command of the group; raise `AddressNotTakenError` if a path is an address."""
-        return _with_checked_paths(ctx, args, super().parse_args(ctx, [*args]))
+        return _parsed(super().parse_args, ctx, args)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command; if it does not exist, raise an error that suggests a similar command."""
@@ -277,19 +277,27 @@ class SingleCommand(TyperCommand):
     """Command whose help has its options in panels."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the options; raise `AddressNotTakenError` if a path is an address."""
-        return _with_checked_paths(ctx, args, super().parse_args(ctx, [*args]))
+        """Parse the options; raise `AddressNotTakenError` if a path is an address, RequestError for extra arguments."""
+        extra = _parsed(super().parse_args, ctx, args)
+        if extra and not ctx.resilient_parsing:
+            raise RequestError(extra_arguments(ctx.command_path, extra))
+        return extra
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options in panels."""
         write_options(self, ctx, formatter)
 
 
-def _with_checked_paths(ctx: Any, given: Sequence[str], left: list[str]) -> list[str]:
-    """Return `left`, the arguments that are not parsed; raise AddressNotTakenError if a path option is an address.
+def _parsed(parse: Callable[[Any, list[str]], list[str]], ctx: Any, given: Sequence[str]) -> list[str]:
+    """Parse arguments, and return the remaining ones; raise AddressNotTakenError if a path option is an address.
 
     Options that accept an address, such as `s3://...`, are parsed as texts instead of paths.
     """
+    try:
+        left = parse(ctx, [*given])
+    except BadOptionUsage as error:
+        error.ctx = ctx
+        raise
     paths = {value for value in ctx.params.values() if isinstance(value, Path)}
     for word in given:
         text = word.partition("=")[2] if word.startswith("-") else word
@@ -317,5 +325,6 @@ def load_command(name: str) -> Command:
         group.callback()(with_output_options(function) if runs_alone else function)
         return typer.main.get_command(group)
     alone = typer.Typer(add_completion=False, rich_markup_mode=None)
-    alone.command(name.rpartition(" ")[2], cls=SingleCommand)(with_output_options(function))
+    settings = {"allow_extra_args": True}  # `SingleCommand` reports them
+    alone.command(name.rpartition(" ")[2], cls=SingleCommand, context_settings=settings)(with_output_options(function))
     return typer.main.get_command(alone)

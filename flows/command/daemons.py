@@ -156,13 +156,18 @@ def may_idle() -> bool:
 def use_idle_server(service: Service, login: str) -> IdleServer:
     """Return the idle Prefect server of this home and login; if there is none, start `service` as idle server.
 
-    Servers of other versions or with other settings are not used, and are stopped unless a command uses them.
+    Servers of other versions, settings or resource limits are not used, and are stopped unless a command uses them.
 
     Raises:
         OSError: The files of the server cannot be written.
         ShunterError: The server cannot be started.
     """
-    name = f"{IDLE}-{_key(login)}"
+    limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
+    own = {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
+    own = {name: value for name, value in own.items() if not name.endswith(("API_URL", "AUTH_STRING"))}
+    versions = [version("prefect"), version("shunter"), sys.executable, PROGRAM.read_text()]
+    text = json.dumps([versions, own, login, limits], sort_keys=True)
+    name = f"{IDLE}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     make_private(Settings().services_directory)
     with FileLock(_lock_file(IDLE)):
         lock = _lock_file(name).open("ab")
@@ -203,12 +208,3 @@ def _stop_idle(except_for: str = "") -> int:
 
 def _lock_file(name: str) -> Path:
     return Settings().services_directory / f"{name}.lock"
-
-
-def _key(login: str) -> str:
-    """Return a digest of versions, login, Prefect's settings and resource limits, which selects a matching server."""
-    limits = [resource.getrlimit(getattr(resource, name)) for name in dir(resource) if name.startswith("RLIMIT_")]
-    own = {name: value for name, value in os.environ.items() if name.startswith("PREFECT_")}
-    own = {name: value for name, value in own.items() if not name.endswith(("API_URL", "AUTH_STRING"))}
-    versions = [version("prefect"), version("shunter"), sys.executable, PROGRAM.read_text()]
-    return hashlib.sha256(json.dumps([versions, own, login, limits], sort_keys=True).encode()).hexdigest()[:12]

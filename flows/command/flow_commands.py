@@ -33,13 +33,7 @@ if TYPE_CHECKING:
 
 
 def switch(name: str, option: str, description: str) -> inspect.Parameter:
-    """Return the function parameter that Typer reads as a command-line flag, off by default.
-
-    Args:
-        name: Name of the parameter.
-        option: Name of the option.
-        description: Text of the help.
-    """
+    """Return the function parameter that Typer reads as a command-line flag, off by default."""
     annotation = Annotated[bool, typer.Option(option, help=description)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
 

@@ -32,12 +32,7 @@ COMMON = {
 
 
 def panel(name: str, title: str | None) -> str:
-    """Return the panel of a request's option.
-
-    Args:
-        name: Field of the option.
-        title: Title of the option's group; None without a group.
-    """
+    """Return the panel of a request's option."""
     from shunter.requests.form import ADVANCED  # imported here, because the list of commands does not need the requests
 
     return (PANELS.get(name) or title or OPTIONS).removeprefix(ADVANCED).capitalize()

@@ -135,7 +135,7 @@ def export(
                 ]
             else:
                 from shunter.engine.checkpoint.checkpoint_settings import stored_bits
-                from shunter.flows.command.export import compare_scores, increment_summary
+                from shunter.flows.command.predict import compare_scores, increment_summary
                 from shunter.tracking.registry.named import export_increment
 
                 exported = export_increment(model, made, since, increments, stored_bits(bits.value))

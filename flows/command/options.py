@@ -86,10 +86,18 @@ def requested(model: type[Asked], options: dict[str, Any]) -> Asked:
         RequestError: The file cannot be read, a value is out of range, or the values contradict each other.
     """
     context, config = options.pop("context"), options.pop("config", None)
-    given = {name: value for name, value in options.items() if _is_given(context, name)}
+    sources = {name: context.get_parameter_source(name) for name in options}
+    # An option on the command line counts as given even with its default value.
+    given = {name: options[name] for name, source in sources.items() if source and source.name != "DEFAULT"}
     if config is None:
         return build(model, given)
-    return read_job(_file_of(config), model, given, tuple(map(JOB_REQUESTS.load, JOB_REQUESTS.names)))
+    from shunter.ingestion.sources.addresses import local_path, parse_address, without_file_scheme
+
+    if parse_address(config) is None:
+        check_is_path(path := without_file_scheme(config))
+    else:
+        path = local_path(config)
+    return read_job(Path(path), model, given, tuple(map(JOB_REQUESTS.load, JOB_REQUESTS.names)))
 
 
 def with_options(
@@ -105,22 +113,6 @@ def with_options(
         return command
 
     return decorate
-
-
-def _file_of(config: str) -> Path:
-    """Return the path of a job file; download the file first if `config` is an address."""
-    from shunter.ingestion.sources.addresses import local_path, parse_address, without_file_scheme
-
-    if parse_address(config) is not None:
-        return Path(local_path(config))
-    check_is_path(config := without_file_scheme(config))
-    return Path(config)
-
-
-def _is_given(context: typer.Context, name: str) -> bool:
-    """Return True if an option is on the command line, even with its default value."""
-    source = context.get_parameter_source(name)
-    return source is not None and source.name != "DEFAULT"
 
 
 def _typed(annotation: Any) -> Any:

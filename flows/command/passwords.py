@@ -7,8 +7,8 @@ from pathlib import Path
 from shunter.errors import ShunterError
 from shunter.files import make_private
 from shunter.flows.command.daemons import may_idle
-from shunter.flows.command.exposure import LOOPBACK
 from shunter.flows.command.prefect_settings import has_profile_setting
+from shunter.flows.command.services import LOOPBACK
 from shunter.settings import Settings
 
 USER = "shunter"

@@ -1,4 +1,7 @@
-"""Scoring of files: rows are read, scored and written block by block, so that files of any length fit into memory."""
+"""Scoring of files, and comparison of the scores of an updated model.
+
+Rows are read, scored and written block by block, so that files of any length fit into memory.
+"""
 
 import contextlib
 import sys
@@ -7,15 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+import numpy as np
 import polars as pl
 
+from shunter.engine.checkpoint.checkpoint_settings import FULL_PRECISION
 from shunter.errors import RequestError, first_line
 from shunter.files import replacing
 from shunter.ingestion.encoding.value_counts import ValueCounts
 from shunter.ingestion.rows import read_rows
 from shunter.ingestion.sources.addresses import output_path, parse_address, without_file_scheme
 from shunter.secrets import check_is_path
-from shunter.tracking.registry.named import open_model
+from shunter.tracking.registry.named import ExportedIncrement, open_model
 from shunter.tracking.registry.row_scorer import ROWS_AT_ONCE
 
 STANDARD_OUTPUT = "-"
@@ -27,13 +32,7 @@ Write = Callable[[pl.DataFrame], None]
 
 @dataclass(frozen=True)
 class Scored:
-    """Result of scoring files.
-
-    Attributes:
-        model: Display name of the model.
-        rows: Number of scored rows.
-        counts: Counts of known, unknown and unreadable values, by column.
-    """
+    """Result of scoring files."""
 
     model: str
     rows: int
@@ -161,3 +160,52 @@ def _csv_writer(file: IO[bytes]) -> Write:
         is_first = False
 
     return write
+
+
+def increment_summary(done: ExportedIncrement, folder: str) -> list[str]:
+    """Return the summary of an exported increment, one sentence per item."""
+    described = done.described
+    return [
+        f"{described.title} since {described.since} is in {folder}: {done.size:,} bytes, {done.size / done.whole:.1%} "
+        f"of the {done.whole:,} of the whole model; {described.changed_rows:,} of {described.rows:,} rows.",
+        "Applied to that model, it restores the new one bit by bit."
+        if described.bits == FULL_PRECISION
+        else f"Its rows are in {described.bits} bits: measured, they are off by {described.row_error:.2g} of their "
+        "size (root mean square).",
+    ]
+
+
+def compare_scores(exact: str, near: str, increments: Sequence[Path], rows: Path) -> str:
+    """Return a sentence that compares the scores of an incrementally updated model with those of the exact model.
+
+    Args:
+        exact: New model, by a name for `shunter.tracking.registry.named.open_model`.
+        near: Older model, to which the increments are applied.
+        increments: Folders of the increments.
+        rows: File of rows that both models score.
+
+    Raises:
+        ShunterError: A model or an increment is missing or damaged, or the rows cannot be read.
+    """
+    with open_model(exact) as now, open_model(near, increments) as then:
+        scorers = now.scorer(), then.scorer()
+        if "prediction" in scorers[0].outputs:
+            raise RequestError(
+                f"The model {exact} predicts a number, but --rows compares probabilities: leave out --rows."
+            )
+        encoder = scorers[0].encoder
+        count, distance, divergence, entropy = 0, 0.0, 0.0, 0.0
+        encoding = encoder.text_form.encoding
+        for block in read_rows(rows, encoder.columns, encoder.optional_columns, BLOCK_ROWS, encoding=encoding):
+            scores = (np.asarray(scorer.score_block(block)[0], np.float64) for scorer in scorers)
+            one, other = (np.clip(some, 1e-12, 1 - 1e-12) for some in scores)
+            count += one.size
+            distance += float(np.abs(one - other).sum())
+            entropy -= float((one * np.log(one) + (1 - one) * np.log1p(-one)).sum())
+            divergence += float((one * np.log(one / other) + (1 - one) * (np.log1p(-one) - np.log1p(-other))).sum())
+    if not count:
+        raise RequestError(f"The file {rows} has no rows, so no scores were compared: give a file with rows.")
+    return (
+        f"Measured on {count:,} scores of {rows}: probabilities differ by {distance / count:.2g} on average; the log "
+        f"loss rises by {divergence / entropy:.2%} if the new model's probabilities are true (labels are not read)."
+    )

@@ -5,7 +5,7 @@ from itertools import zip_longest
 
 from shunter.flows.command.rendering import TextTable, number, print_table
 from shunter.flows.profiling import ProfileSummary
-from shunter.hardware.types import CollectiveCost, HardwareProfile, Quantity
+from shunter.hardware.types import HardwareProfile, Quantity
 from shunter.masked_console import Console
 from shunter.quiet import is_verbose
 
@@ -65,7 +65,10 @@ def surroundings_table(profiles: Sequence[HardwareProfile]) -> TextTable:
         if one.host_to_device_bytes_per_second is not None:
             rows.append((f"host to {one.accelerator.name}", _rate(one.host_to_device_bytes_per_second, 1e9, "GB/s")))
     rows += [
-        (f"{cost.operation.replace('_', '-')} x {cost.processes}, {cost.link}", _line(cost))
+        (
+            f"{cost.operation.replace('_', '-')} x {cost.processes}, {cost.link}",
+            f"{number(1e6 * cost.latency_seconds)} µs + bytes / {number(cost.bytes_per_second / 1e9)} GB/s (fitted)",
+        )
         for one in profiles
         for cost in (*one.collectives, *(one.shared_vectors or ()))
     ]
@@ -77,10 +80,6 @@ def _rate(figure: Quantity | None, unit_value: float, unit: str) -> str:
         return "unknown"
     text = number(figure.value / unit_value, unit)
     return text if figure.source == "measured" else f"~{text}"
-
-
-def _line(cost: CollectiveCost) -> str:
-    return f"{number(1e6 * cost.latency_seconds)} µs + bytes / {number(cost.bytes_per_second / 1e9)} GB/s (fitted)"
 
 
 def print_profile(console: Console, summary: ProfileSummary) -> None:

@@ -22,7 +22,10 @@ from shunter.process_age import process_of_one_run
 from shunter.requests import JobRequest, ProfileRequest, Request, TrainRequest
 from shunter.settings import Settings
 
-# Flows that need all libraries of `shunter.tasks.libraries`.
+# Libraries that a training run imports after its start, in the order in which it needs them.
+NEEDED = ("mlflow.tracking", "scipy.optimize", "optuna")
+NEEDED_BY_OUR_STORE = ("mlflow.store.tracking.sqlalchemy_store",)
+# Flows that need all these libraries.
 TRAIN = ("shunter.flows.train:train", "shunter.flows.tuning:tune_only", "shunter.retraining.nightly_flow:nightly")
 
 
@@ -84,12 +87,16 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
 
 
 def _load_until_it_answers(server: TemporaryServer) -> None:
-    """Import libraries that the flow needs later, while the server is not ready yet."""
-    from shunter.tasks.libraries import load_one_by_one
+    """Import libraries that the flow needs later, one at a time while the server is not ready yet."""
+    from shunter.engine.libraries import load_libraries
+    from shunter.tracking.store import is_file_store
 
-    loaded = load_one_by_one()
-    while not server.has_answered and next(loaded, None):
-        pass
+    for name in (*(NEEDED_BY_OUR_STORE if is_file_store() else ()), *NEEDED):
+        if server.has_answered:
+            return
+        import_module(name)
+    if not server.has_answered:
+        load_libraries("cpu")
 
 
 @contextmanager

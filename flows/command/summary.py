@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-from collections.abc import Sequence
 
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.metrics import Metrics
@@ -12,13 +11,11 @@ from shunter.errors import TrackingError
 from shunter.flows.command.rendering import TextTable, duration, energy, number, print_table, quality
 from shunter.flows.command.tables import front_table
 from shunter.flows.train import TrainSummary
-from shunter.hardware.types import Placement
 from shunter.masked_console import Console
 from shunter.model_families import AUTO
 from shunter.reporting.card.figures import BaselineFigures
 from shunter.reporting.card.ranking import protocol_text
 from shunter.reporting.card.ranking_baselines import RankingBaseline
-from shunter.search.result import TuneResult
 from shunter.tracking.links import run_link
 
 LEAST_EARLIER_SECONDS = 0.05
@@ -30,13 +27,7 @@ CONSTANT = {"ne": "1 base rate", "auc": "0.5 base rate", "relative_loss": "1 bes
 
 
 def print_summary(console: Console, summary: TrainSummary, *, verbose: bool = False) -> None:
-    """Print the outcome of a training run as a table of figures, and with `verbose` all details.
-
-    Args:
-        console: Console to print to.
-        summary: Outcome of the training.
-        verbose: Whether to print the details.
-    """
+    """Print the outcome of a training run as a table of figures, and with `verbose` all details."""
     console.print()
     print_table(console, figures_table(summary))
     console.print()
@@ -61,22 +52,18 @@ def figures_table(summary: TrainSummary) -> TextTable:
     word = "at most, by plan" if decision.is_upper_estimate else "predicted"
     predicted = "" if summary.resumed else f"{expected} {word}"
     by = "fastest" if decision.objective == "time" else f"best by {decision.objective}"
-    result = summary.result
+    result, placed = summary.result, decision.placement
+    threads = f"{placed.threads} thread{'s' if placed.threads > 1 else ''}"
+    settings = f"{threads}, {placed.precision}, batch {placed.batch_size}"
     ranked = isinstance(result, TrainedRanker)
     rows = [
         *(_ranking_rows(summary, result) if ranked else _click_rows(summary, result)),
         ("Search and training", used, "", predicted),
         ("Whole command", duration(summary.total_seconds), "", ""),
         ("Energy", energy(summary.energy.joules, summary.energy.method) or "unknown", "", ""),
-        ("Placement", decision.placement.label, "", f"{by} of {decision.considered}: {_as_text(decision.placement)}"),
+        ("Placement", placed.label, "", f"{by} of {decision.considered}: {settings}"),
     ]
     return TextTable(("", "this run", "95 % interval", "compared with"), rows)
-
-
-def _as_text(placement: Placement) -> str:
-    """Return threads, precision and batch size of a placement as text."""
-    threads = f"{placement.threads} thread{'s' if placement.threads > 1 else ''}"
-    return f"{threads}, {placement.precision}, batch {placement.batch_size}"
 
 
 def _click_rows(summary: TrainSummary, result: EnsembleResult) -> list[tuple[str, str, str, str]]:
@@ -242,17 +229,12 @@ def _search(summary: TrainSummary) -> str:
     told = ", ".join(f"{count} {name}" for name, count in counts.items())
     count = sum(counts.values())
     first = f"{count} setting{'s' if count != 1 else ''}: {told}, in {duration(tuned.seconds)}"
-    return "\n".join([first, *_chance(summary, tuned)])
-
-
-def _chance(summary: TrainSummary, tuned: TuneResult) -> Sequence[str]:
-    """Return sentences about how far chance affects the ranking: few positive labels, or seed noise."""
-    told = [tuned.too_few_positives] if tuned.too_few_positives else []
-    if (noise := summary.noise) is None:
-        return told
-    figure, tied = tuned.figure, noise.tied(tuned)
-    apart = f"; {tied} settings are within it of the best" if tied > 1 else ""
-    return [*told, f"seed noise of {figure}: {noise.deviation:.2g} ({noise.trainings} trainings){apart}"]
+    lines = [first, *([tuned.too_few_positives] if tuned.too_few_positives else [])]
+    if (noise := summary.noise) is not None:
+        tied = noise.tied(tuned)
+        apart = f"; {tied} settings are within it of the best" if tied > 1 else ""
+        lines.append(f"seed noise of {tuned.figure}: {noise.deviation:.2g} ({noise.trainings} trainings){apart}")
+    return "\n".join(lines)
 
 
 def format_time(step_seconds: dict[str, float], total_seconds: float) -> str:

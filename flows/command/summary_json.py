@@ -21,12 +21,15 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
             "data": {"name": summary.data_name, "rows": summary.rows, "quarantined_rows": summary.quarantined_rows},
             "model": summary.model,
             "kept": None if is_ranker else result.kept,
-            "quality": {part: _figures(getattr(result, part)) for part in ("validation", "test")},
+            "quality": {  # without metrics that the kind of label does not have
+                part: {name: value for name, value in asdict(getattr(result, part)).items() if value is not None}
+                for part in ("validation", "test")
+            },
             "repeats": result.schedule.repeats if is_ranker else None,
             "baselines": [one.model_dump(mode="json") for one in summary.baselines],
             "promise": summary.promise.as_json if summary.promise else None,
             "popularity": asdict(popularity) if popularity else None,
-            "trials": _trials(summary),
+            "trials": None if summary.tuned is None else _counts(summary.tuned),
             "placement": {
                 "label": decision.placement.label,
                 "reason": decision.reason,
@@ -57,11 +60,6 @@ def summary_as_json(summary: TrainSummary) -> dict[str, Any]:
     )
 
 
-def _figures(metrics: Any) -> dict[str, Any]:
-    """Return the metrics of a data part by name, without those undefined for the kind of label (None)."""
-    return {name: value for name, value in asdict(metrics).items() if value is not None}
-
-
 def _predicted(decision: Decision) -> dict[str, Any]:
     """Return the predicted seconds and joules of the job; without an interval if a limit shortens the job."""
     chosen = decision.chosen
@@ -74,10 +72,6 @@ def _predicted(decision: Decision) -> dict[str, Any]:
         "is_upper_estimate": decision.is_upper_estimate,
         "ends_at": [miss.limit for miss in decision.shortened_by],
     }
-
-
-def _trials(summary: TrainSummary) -> dict[str, Any] | None:
-    return None if summary.tuned is None else _counts(summary.tuned)
 
 
 def search_as_json(tuned: TuneResult) -> dict[str, Any]:

@@ -22,9 +22,8 @@ from urllib.parse import urlsplit
 
 from shunter.errors import ShunterError
 from shunter.flows.command.daemons import Daemon, find, may_idle, use_idle_server
-from shunter.flows.command.exposure import LOOPBACK
 from shunter.flows.command.prefect_settings import has_profile_setting
-from shunter.flows.command.services import ASK_SECONDS, Service, free_port, wait_until_ready
+from shunter.flows.command.services import ASK_SECONDS, LOOPBACK, Service, free_port, wait_until_ready
 from shunter.hardware.devices.process_mark import process_mark
 from shunter.python_processes import start_python
 from shunter.secrets import without_secrets

@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 POLL_SECONDS = 2.0
@@ -20,8 +19,16 @@ POLL_SECONDS = 2.0
 def main() -> None:
     """Run Prefect's server until it is stopped; garbage collection never scans the imported objects."""
     host, port, *idle = sys.argv[1:]
-    until = (lambda: wait_until_idle(idle[0], idle[1], float(idle[2]))) if idle else _wait_for_command
-    threading.Thread(target=_end_after, args=(until,), name="end", daemon=True).start()
+
+    def end() -> None:
+        if idle:
+            wait_until_idle(idle[0], idle[1], float(idle[2]))
+        else:
+            while os.read(0, 1):  # until the command closes the other end of the standard input
+                pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=end, name="end", daemon=True).start()
     gc.disable()
     import uvicorn
     from prefect.server.api.server import create_app
@@ -59,17 +66,6 @@ def wait_until_idle(lock_path: str, record_path: str, idle_seconds: float, poll_
         if time.monotonic() - used_at >= idle_seconds or not Path(record_path).exists():
             return lock
         fcntl.flock(lock, fcntl.LOCK_UN)
-
-
-def _wait_for_command() -> None:
-    """Wait until the command closes the other end of the standard input."""
-    while os.read(0, 1):
-        pass
-
-
-def _end_after(wait: Callable[[], object]) -> None:
-    wait()
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

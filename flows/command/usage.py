@@ -1,6 +1,6 @@
 """Messages about an invalid command line, of one sentence with the name, the value and the remedy."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args
 
 from pydantic import ValidationError
@@ -15,6 +15,11 @@ def unknown_command(name: str, known: list[str]) -> str:
     return _capital(sentence if sentence.endswith("?") else f"{sentence}.")
 
 
+def extra_arguments(command: str, words: Sequence[str]) -> str:
+    """Return the message about arguments that a command does not take."""
+    return f"`{command}` does not take {' '.join(words)!r}: leave it out, or put the name of an option before it."
+
+
 def usage_message(error: UsageError) -> str:
     """Return the message of a usage error as one sentence."""
     command = f"`{error.ctx.command_path}`" if error.ctx else "The command"
@@ -26,12 +31,10 @@ def usage_message(error: UsageError) -> str:
     if isinstance(error, BadParameter):
         return _bad_value(error)
     if isinstance(error, BadOptionUsage):
-        is_switch = "does not take" in error.message
+        options = error.ctx.command.params if error.ctx else []
+        is_switch = any(getattr(one, "is_flag", False) for one in options if error.option_name in one.opts)
         what = "is a switch and takes no value: leave the value out" if is_switch else "requires a value: give one"
         return f"{error.option_name} {what}."
-    if "unexpected extra argument" in error.message:
-        words = error.message.rpartition(" (")[2].rstrip(").")
-        return f"{command} does not take {words!r}: leave it out, or put the name of an option before it."
     return f"{command} was called wrongly ({error.message.rstrip('.')}): see `{command.strip('`')} -h`."
 
 

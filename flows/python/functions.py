@@ -156,14 +156,11 @@ def _options(data: Any, schema: Any, options: dict[str, Any]) -> dict[str, Any]:
     if schema is not None and options.get("schema_file") is not None:
         raise RequestError("The schema is given twice: leave out `schema` or `schema_file`.")
     given = {"data": data, **{part: options.get(part) for part in PARTS}}
-    found = {name: _path(rows, _name(name, options)) for name, rows in given.items() if rows is not None}
+    # The name of a frame is the name of the data, and the default name of the model.
+    names = {"data": model_name_of(str(options.get("register_as") or NAME)), **{part: part for part in PARTS}}
+    found = {name: _path(rows, names[name]) for name, rows in given.items() if rows is not None}
     schemas = {} if schema is None else {"schema_file": schema_path(schema)}
     return {**options, **found, **schemas}
-
-
-def _name(part: str, options: dict[str, Any]) -> str:
-    """Return the name of a frame, which is the name of the data and the default name of the model."""
-    return part if part in PARTS else model_name_of(str(options.get("register_as") or NAME))
 
 
 def _path(data: Any, name: str = NAME) -> str:

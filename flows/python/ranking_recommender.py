@@ -56,7 +56,7 @@ class RankingRecommender(Recommender[RankingScorer]):
         else:
             found = read_schema(frames.schema_path(schema), Schema)
         rows = frames.polars_of(frame)
-        chosen = self._positives(rows, found)
+        chosen = Interactions.of(*self._pairs(rows, found))
         if seen is None:
             seen = self._training_files("evaluate", LOG)
         columns = (self._scorer.user, self._scorer.item, *found.label_columns)
@@ -87,7 +87,9 @@ class RankingRecommender(Recommender[RankingScorer]):
     def _seen_in(self, data: Any) -> tuple[Seen, dict[str, pl.DataType]]:
         scorer = self._scorer
         blocks = [*blocks_of(data, (scorer.user, scorer.item), scorer.encoder.text_form.encoding)]
-        return Seen.of(scorer, blocks), _types(scorer, blocks)
+        names = (scorer.user, scorer.item)  # results have the integer types of the log
+        types = {name: blocks[0][name].dtype for name in names if blocks and blocks[0][name].dtype.is_integer()}
+        return Seen.of(scorer, blocks), types
 
     def _values(self, column: str, values: Any) -> Seen:
         """Return values of the user or the item column as a log in which the other column is empty."""
@@ -106,15 +108,6 @@ class RankingRecommender(Recommender[RankingScorer]):
         labels = labelled.labels.reshape(len(labelled.labels), -1)[:, 0]
         return self._ids(labelled.rows.filter(pl.Series(labels > 0)))
 
-    def _positives(self, rows: pl.DataFrame, schema: Schema) -> Interactions:
-        return Interactions.of(*self._pairs(rows, schema))
-
 
 def _nulls(scorer: RankingScorer, rows: int) -> dict[str, pl.Series]:
     return {name: pl.Series([None] * rows, dtype=pl.String) for name in (scorer.user, scorer.item)}
-
-
-def _types(scorer: RankingScorer, blocks: list[pl.DataFrame]) -> dict[str, pl.DataType]:
-    """Return the types of the numeric columns among user and item, so that results have the same types."""
-    names = (scorer.user, scorer.item)
-    return {name: blocks[0][name].dtype for name in names if blocks and blocks[0][name].dtype.is_integer()}

@@ -197,7 +197,9 @@ class Recommender(ABC, Generic[AnyScorer]):
         wanted = pd.Series(frames.series_of("item", items).to_list()).drop_duplicates()
         candidates = self._items_of_log("similar") if among is None else among
         known = pd.Series(frames.series_of("item", candidates).to_list()).drop_duplicates()
-        one, other = (_unit(self.embed(values, column)) for values in (wanted, known))
+        vectors = [self.embed(values, column) for values in (wanted, known)]
+        lengths = [np.linalg.norm(some, axis=1, keepdims=True) for some in vectors]
+        one, other = (some / np.where(length > 0, length, 1) for some, length in zip(vectors, lengths, strict=True))
         rows = []
         texts = known.astype(str).to_numpy()
         for value, scores in zip(wanted, one @ other.T, strict=True):
@@ -290,15 +292,7 @@ class Recommender(ABC, Generic[AnyScorer]):
         raise UnsupportedError(method, self.title, "the values to choose from: give them as `among`")
 
     def _training_source(self, method: str, instead: str) -> Any:
-        """Return the source of the training log.
-
-        Args:
-            method: Method that reads the log, for the error message.
-            instead: Advice for the error message.
-
-        Raises:
-            UnsupportedError: The run of the model, or its data, does not exist.
-        """
+        """Return the source of the training log; without it, raise UnsupportedError with the advice `instead`."""
         from shunter.errors import DataError
         from shunter.ingestion.sources.open import open_source, with_loss
         from shunter.settings import Settings
@@ -316,7 +310,6 @@ class Recommender(ABC, Generic[AnyScorer]):
         raise UnsupportedError(method, self.title, f"data that is no longer there: {instead}")
 
     def _training_files(self, method: str, instead: str) -> list[str]:
-        """Return the files of the training log; for arguments and errors see `_training_source`."""
         return [str(path) for path in self._training_source(method, instead).paths]
 
     @cached_property
@@ -360,11 +353,3 @@ def blocks_of(data: Any, columns: Sequence[str], encoding: str) -> "Iterator[pl.
     rows = frames.polars_of(data)
     check_columns("The frame", rows.columns, columns, "that the model reads")
     yield from rows.select(columns).iter_slices(BLOCK_ROWS)
-
-
-def _unit(vectors: "np.ndarray") -> "np.ndarray":
-    """Return the vectors scaled to length 1; zero vectors are unchanged."""
-    import numpy as np
-
-    lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.where(lengths > 0, lengths, 1)

@@ -122,7 +122,7 @@ class Training(Shown):
             RequestError: The file cannot be written.
             TrackingError: The store cannot be read.
         """
-        from shunter.flows.command.report import write_report
+        from shunter.flows.command.run_commands import write_report
 
         return write_report(self.summary.run_id, None if out is None else Path(out))[1]
 

@@ -6,14 +6,20 @@ that the model does not know are ignored, as in MLflow; a request without a colu
 
 import codecs
 import io
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
+from pyarrow.parquet import ParquetFile
 
-from shunter.errors import first_line
-from shunter.serving.errors import MediaTypeError, RefusedError
+from shunter.errors import DataError, first_line
+from shunter.ingestion.sources.guard import Budget
+from shunter.ingestion.sources.parquet import read_batches
+from shunter.serving.errors import MediaTypeError, RefusedError, TooLargeRequestError
 from shunter.serving.protocols.body import (
     Unusable,
     expect,
@@ -24,20 +30,18 @@ from shunter.serving.protocols.body import (
     top_of,
     unique,
 )
-from shunter.serving.protocols.parquet import read_parquet
 from shunter.serving.table import Table, check_size, columns_of_records, columns_of_rows
 
 JSON, CSV, PARQUET = "application/json", "text/csv", "application/vnd.apache.parquet"
 FORMATS = ("dataframe_split", "dataframe_records", "instances", "inputs")
+LARGEST_EXPANSION = 16  # largest number of decoded bytes per byte of the body
+LEAST_BYTES = 16 << 20  # number of decoded bytes that is always allowed
+LARGEST_FOOTER_BYTES = 4 << 20  # largest metadata of columns and row groups, which are decoded as a whole
+_FOOTER_LENGTH = slice(-8, -4)  # position of the footer's length, before the magic number at the end
 
 
 def read_table(body: bytes, content_type: str, max_rows: int) -> Table:
     """Parse the rows in the body of an MLflow scoring request.
-
-    Args:
-        body: Body of the request.
-        content_type: Content type of the body.
-        max_rows: Largest number of rows.
 
     Raises:
         RefusedError: The body does not follow MLflow's protocol, or has too many rows.
@@ -133,6 +137,45 @@ def _csv(body: bytes, max_rows: int) -> pl.DataFrame:
         raise RefusedError(
             f"The request body cannot be read as CSV ({first_line(error)}): send a header and rows."
         ) from None
+
+
+class RequestBudget(Budget):
+    """Budget of bytes for the decoded rows of a request."""
+
+    def check_bytes(self, count: int, name: object) -> None:
+        """Raise `TooLargeRequestError` if `count` more bytes exceed the budget."""
+        if self.max_bytes is not None and self.bytes_read + count > self.max_bytes:
+            raise TooLargeRequestError(
+                f"The Parquet file has more than {self.max_bytes:,} bytes, decoded: send several requests, "
+                "or use `shunter predict` for a file."
+            )
+
+
+def read_parquet(body: bytes, max_rows: int) -> pl.DataFrame:
+    """Read the rows of a Parquet file.
+
+    Raises:
+        RefusedError: The file is not complete, valid Parquet.
+        TooLargeRequestError: The file has too many rows or columns, or decodes to far more bytes than its size.
+    """
+    try:
+        if int.from_bytes(body[_FOOTER_LENGTH], "little") > LARGEST_FOOTER_BYTES:
+            raise DataError("the footer of the Parquet file is too large")
+        with tempfile.TemporaryFile() as file, open(file.fileno(), "rb", closefd=False) as stream:
+            file.write(body)
+            file.flush()
+            budget = RequestBudget(max(LARGEST_EXPANSION * len(body), LEAST_BYTES), max_rows)
+            with ParquetFile(stream, pre_buffer=False) as parquet:
+                check_size(parquet.metadata.num_rows, parquet.metadata.num_columns, max_rows)
+                schema = parquet.schema_arrow
+                batches = read_batches(Path("the body"), parquet, stream, schema.names, budget)
+                frame = pl.from_arrow(pa.Table.from_batches(batches, schema))
+    except (pa.ArrowException, pl.exceptions.PolarsError, OSError, DataError) as error:
+        raise RefusedError(
+            f"The request body cannot be read as Parquet ({first_line(error)}): send a complete file."
+        ) from None
+    assert isinstance(frame, pl.DataFrame)
+    return frame
 
 
 def _of_frame(frame: pl.DataFrame) -> Table:

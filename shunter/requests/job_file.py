@@ -21,12 +21,7 @@ Asked = TypeVar("Asked", bound=Request)
 
 
 def job_text(request: Request, command: str) -> str:
-    """Return the request as commented YAML, which `read_job` parses to the same request.
-
-    Args:
-        request: The request.
-        command: Name of its command.
-    """
+    """Return the request as commented YAML, which `read_job` parses to the same request."""
     lines = [
         f"# Run it again with: shunter {command} --config {JOB_FILE}",
         "# An option given on the command line replaces its line here, --set only the settings that it names; a line",

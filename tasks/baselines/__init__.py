@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 from shunter.engine.checkpoint.checked_files import CHOICES, read_json, write_json
-from shunter.engine.config import Hyperparameters, Schedule, SelectBy
+from shunter.engine.config import Schedule, SelectBy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.job import ClickJob, TrainingJob
@@ -44,18 +45,15 @@ class RateComparison:
     """Comparison of two training runs of different learning rates by their validation loss after equal samples.
 
     The losses of the first training run are kept in a file, so that a resumed run decides as an uninterrupted one.
-
-    Args:
-        path: File of the losses.
-        select_by: Metric that is compared.
-        least_samples: Number of samples before the first comparison.
     """
 
     def __init__(self, path: Path, select_by: SelectBy, least_samples: int) -> None:
         self.lost: StopReason | None = None
         self._path, self._least_samples = path, least_samples
         self._select_by: SelectBy = select_by
-        self._losses: dict[str, float] = self._kept()
+        self._losses: dict[str, float] = {}
+        with suppress(CheckpointError, TypeError, ValueError):
+            self._losses = {samples: float(loss) for samples, loss in read_json(path).items()}
 
     def lead(self, report: EpochReport) -> None:
         """Record a validation loss of the first training run."""
@@ -69,12 +67,6 @@ class RateComparison:
         second = report.validation.loss_by(self._select_by)
         if first is not None and report.samples_seen >= self._least_samples and second > first:
             self.lost = StopReason(StopKind.PRUNED, details={"samples": float(report.samples_seen)})
-
-    def _kept(self) -> dict[str, float]:
-        try:
-            return {samples: float(loss) for samples, loss in read_json(self._path).items()}
-        except (CheckpointError, TypeError, ValueError):
-            return {}
 
 
 def train_baselines(run: RunContext, ended: ShouldStop | None = None) -> list[TrainedBaseline]:
@@ -191,7 +183,9 @@ def _jobs(run: RunContext, family: str, placement: Placement) -> list[ClickJob]:
         select_by=request.training.select_by.value,
         checks=baseline_checks(dataset),
     )
-    rates = [_hyperparameters(family, rate, request, dataset) for rate in LEARNING_RATES]
+    weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
+    default = replace(default_hyperparameters(family), task_weights=weights)
+    rates = [replace(default, embedding_learning_rate=rate) for rate in LEARNING_RATES]
     spec = _spec(run, family)
     return [TrainingJob(dataset, spec, rate, execution_of(placement), schedule) for rate in rates]
 
@@ -212,8 +206,3 @@ def _train(run: RunContext, job: ClickJob, placement: Placement, comparison: Rat
         checkpoints=run.checkpoints,
         watch=comparison.lead if is_first else comparison.compare,
     )
-
-
-def _hyperparameters(family: str, learning_rate: float, request: TrainRequest, dataset: Dataset) -> Hyperparameters:
-    weights = weights_of_tasks(request.training.task_weights, dataset.features.tasks)
-    return replace(default_hyperparameters(family), embedding_learning_rate=learning_rate, task_weights=weights)

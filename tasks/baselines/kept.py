@@ -75,11 +75,7 @@ class BaselineChoice(Frozen):
 
 
 def key_of(jobs: Sequence[ClickJob]) -> str:
-    """Return the digest of the training runs of a baseline, without their placement.
-
-    Args:
-        jobs: Training runs of which the best is the baseline.
-    """
+    """Return the digest of the training runs of which the best is a baseline, without their placement."""
     settings_of = [[asdict(job.spec), asdict(job.hyperparameters), asdict(job.schedule)] for job in jobs]
     return digest_key(jobs[0].dataset.fingerprint, settings_of)
 
@@ -128,13 +124,7 @@ def keep_ranking(key: str, baseline: RankedBaseline) -> None:
 
 
 def _read(key: str, kind: type[Kept], models: Sequence[str]) -> Kept | None:
-    """Return the description of a stored baseline whose models are undamaged; None if there is none.
-
-    Args:
-        key: Digest of the baseline.
-        kind: Class of the description.
-        models: Folders of the models.
-    """
+    """Return the description of a stored baseline whose `models` are undamaged; None if there is none."""
     folder = folder_of(key)
     found = read_or_quarantine(folder / FILE, kind.model_validate_json)
     if found is None:
@@ -153,14 +143,7 @@ def _read(key: str, kind: type[Kept], models: Sequence[str]) -> Kept | None:
 def _write(
     key: str, baseline: BaseModel, models: Mapping[str, Path], add: Callable[[Path], None] = lambda _: None
 ) -> None:
-    """Store a baseline unless it is stored already; without disk space nothing is stored.
-
-    Args:
-        key: Digest of the baseline.
-        baseline: Description of the baseline.
-        models: Folder of each model, by its folder in the store.
-        add: Writes further files into the given folder.
-    """
+    """Store a baseline with its `models` (folders, by their folder in the store) and the files that `add` writes."""
     folder = folder_of(key)
     if (folder / FILE).exists():
         return

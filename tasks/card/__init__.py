@@ -88,9 +88,14 @@ def write_card(
 def publish_card(card: ModelCard) -> None:
     """Log the card to the run as a page, as Markdown with its pictures, and as `config/model_card.json`.
 
+    A Prefect artifact of the running flow shows the card beside the decision.
+
     Raises:
         TrackingError: The store fails.
     """
+    from prefect.artifacts import create_markdown_artifact
+    from prefect.runtime import flow_run
+
     from shunter.reporting.card.document import to_html, to_markdown
     from shunter.reporting.card.sections import card_title, pictures, sections
 
@@ -104,7 +109,9 @@ def publish_card(card: ModelCard) -> None:
     log_texts(card.run_id, files)
     log_config(card.run_id, "model_card", card)
     log_passes(card.run_id, card.passes)
-    _show_in_prefect(markdown)
+    if flow_run.id is not None:  # the pictures are in MLflow only
+        without_pictures = "\n".join(line for line in markdown.splitlines() if not line.startswith("!["))
+        create_markdown_artifact(markdown=narrow_tables(without_pictures), key=KEY)
 
 
 def describe_version(card: ModelCard, registered: RegisteredModel) -> None:
@@ -120,13 +127,3 @@ def describe_version(card: ModelCard, registered: RegisteredModel) -> None:
     promotion = f" {plain(registered.not_promoted)}" if registered.not_promoted else ""
     summary = f"{plain(summary_sentence(card))} {plain(card.reason)}{promotion}"
     describe_model(registered, f"**[{plain(card_title(card))}]({link})**\n\n{summary}\n\nLimits:\n\n{limits}\n")
-
-
-def _show_in_prefect(markdown: str) -> None:
-    """Show the card as a Prefect artifact of the running flow, beside the decision; its pictures are in MLflow only."""
-    from prefect.artifacts import create_markdown_artifact
-    from prefect.runtime import flow_run
-
-    if flow_run.id is not None:
-        without_pictures = "\n".join(line for line in markdown.splitlines() if not line.startswith("!["))
-        create_markdown_artifact(markdown=narrow_tables(without_pictures), key=KEY)

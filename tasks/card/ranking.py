@@ -34,14 +34,6 @@ def write_ranking_card(
 ) -> tuple[TrainedRanker, tuple[RankingBaseline, ...]]:
     """Rank the test part, compare the result with its baselines; log metrics, comparisons and card to the run.
 
-    Args:
-        parent_run_id: MLflow run of the card.
-        dataset: Data set.
-        result: Ranker that is registered.
-        baselines: Baselines that the result is compared with.
-        reason: Reason for the choice of the result, in one sentence.
-        learned_validation: Whether the result has learned from the validation part too.
-
     Returns:
         The result with its quality on the test part, and its baselines.
     """

@@ -8,11 +8,9 @@ from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
 from shunter.requests import EnsembleOf
 from shunter.tasks.ensemble.combine import EnsembleLimits, combine_members
-from shunter.tasks.ensemble.distillation import distil
-from shunter.tasks.ensemble.ending import UNTRAINED, expected_ending, reserve_ending
-from shunter.tasks.ensemble.members import scoring_placement, train_members, trainings_after
+from shunter.tasks.ensemble.ending import UNTRAINED, expected_ending, minutes_as_text, reserve_ending
+from shunter.tasks.ensemble.members import distil, scoring_placement, train_members, trainings_after
 from shunter.tasks.ensemble.past_champions import past_champions
-from shunter.tasks.ensemble.room import minutes_as_text
 from shunter.tasks.run_context import RunContext
 from shunter.tracking.runs import open_run
 

@@ -1,6 +1,6 @@
 """Combination of trained members into the model that is registered."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -138,16 +138,7 @@ def combine_members(
 
 @dataclass(frozen=True)
 class Combining:
-    """Combination of trained members, before the result is chosen.
-
-    Attributes:
-        dataset: The data that the members were trained on.
-        members: Trained members, at least one.
-        placement: Placement of the scoring.
-        seed: Seed of the halves.
-        select_by: Metric that decides between the ensemble and the single model.
-        limits: Limits on size and cost of the result.
-    """
+    """Combination of trained members, before the result is chosen."""
 
     dataset: Dataset
     members: Sequence[TrainedModel]
@@ -164,7 +155,13 @@ class Combining:
     @cached_property
     def scored(self) -> list[tuple[Evaluation, ServingCost]]:
         """Return validation predictions and prediction cost of each member, with one member in memory at a time."""
-        return [self._scored(member) for member in self.members]
+        scored, execution = [], self.execution
+        for member in self.members:
+            model = load_to_score(member.directory, execution)
+            evaluation = read_scores(member.directory, self.dataset, "validation", execution)  # stored by its training
+            evaluation = evaluation or evaluate(model, self.dataset, "validation", execution)
+            scored.append((evaluation, serving_cost(model, self.dataset, execution)))
+        return scored
 
     @property
     def evaluations(self) -> list[Evaluation]:
@@ -217,12 +214,21 @@ class Combining:
         self.save(selection, directory, shrunk.tensors if shrunk else None)
         memory = None if shrunk is None else _stored(shrunk, directory)
         names = [member.name for member in self.members]
+        weights = selection.weights.reshape(
+            len(names), -1
+        ).tolist()  # of each member: for the main task, and the others
         return EnsembleResult(
             directory=directory,
             data_fingerprint=self.dataset.fingerprint,
             kept="ensemble" if selection.is_ensemble else "single",
             members=tuple(
-                _member(member, weights, tasks) for member, weights in zip(self.members, selection.weights, strict=True)
+                Member(
+                    name=member.name,
+                    weight=main,
+                    other_weights=dict(zip(tasks[1:], others, strict=True)),
+                    trial=member.trial,
+                )
+                for member, (main, *others) in zip(self.members, weights, strict=True)
             ),
             best_single=names[selection.best_single],
             judged_ensemble=selection.ensemble,
@@ -232,7 +238,9 @@ class Combining:
             ),
             # The written files are scored, so that the metrics are those of the registered model.
             test=score_test(directory, self.dataset, self.execution).metrics,
-            reason=_reason(selection, names, self.select_by) + (f" {memory.sentence}" if memory else ""),
+            reason=_choice(selection, names, self.select_by)
+            + _calibration(selection)
+            + (f" {memory.sentence}" if memory else ""),
             run_id=run_id,
             tasks=tasks,
             scale=float(selection.scale.flat[0]),
@@ -240,16 +248,10 @@ class Combining:
             combined_by=selection.combination.label if selection.combination else "",
             tried_ne=selection.ne,
             memory=memory,
-            serving=(*self._serving(), self._of_result(directory, selection)),
-        )
-
-    def _scored(self, member: TrainedModel) -> tuple[Evaluation, ServingCost]:
-        execution = self.execution
-        model = load_to_score(member.directory, execution)
-        evaluation = read_scores(member.directory, self.dataset, "validation", execution)  # stored by its training
-        return (
-            evaluation or evaluate(model, self.dataset, "validation", execution),
-            serving_cost(model, self.dataset, execution),
+            serving=(
+                *(Serving.of(name, one.metrics.ne, cost) for name, (one, cost) in zip(names, self.scored, strict=True)),
+                self._of_result(directory, selection),
+            ),
         )
 
     def _shrunk(self, selection: EnsembleSelection) -> PackedResult | None:
@@ -270,22 +272,12 @@ class Combining:
         )
         return shrinker.shrink(selection)
 
-    def _serving(self) -> Iterator[Serving]:
-        for member, (evaluation, cost) in zip(self.members, self.scored, strict=True):
-            yield Serving.of(member.name, evaluation.metrics.ne, cost)
-
     def _of_result(self, directory: Path, selection: EnsembleSelection) -> Serving:
         execution = self.execution
         model = load_to_score(directory, execution)
         if not isinstance(model, Ensemble) and self.limits.memory_bytes is None:  # a single member: already measured
             return Serving.of(RESULT, None, self.scored[selection.chosen[0]][1])
         return Serving.of(RESULT, None, serving_cost(model, self.dataset, execution))
-
-
-def _member(member: TrainedModel, weights: np.ndarray, tasks: Sequence[str]) -> Member:
-    main, *others = np.atleast_1d(weights).tolist()
-    of_others = dict(zip(tasks[1:], others, strict=True))
-    return Member(name=member.name, weight=main, other_weights=of_others, trial=member.trial)
 
 
 def _stored(shrunk: PackedResult, directory: Path) -> MemoryFit:
@@ -299,10 +291,6 @@ def _single(directory: Path, execution: Execution, among: int) -> Model:
     model = load_to_score(directory, execution, among)
     assert not isinstance(model, Ensemble), f"{directory} holds an ensemble, expected a single model"
     return model
-
-
-def _reason(selection: EnsembleSelection, names: Sequence[str], select_by: SelectBy) -> str:
-    return f"{_choice(selection, names, select_by)}{_calibration(selection)}"
 
 
 def _calibration(selection: EnsembleSelection) -> str:

@@ -1,12 +1,18 @@
-"""Estimate of the time that a command needs outside its training runs, from past runs and the pace of this run."""
+"""Time of a command: members that fit into the minutes of its search, and the time that its other steps need.
+
+The time outside training runs is estimated from past runs and the pace of this run.
+"""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from shunter.engine.data.dataset import Dataset
+from shunter.engine.trained_model import FILE, TrainedModel
 from shunter.errors import TrackingError
 from shunter.requests import TrainRequest
-from shunter.search.minutes import Minutes
+from shunter.search.minutes import BASELINES, MEMBERS, SLACK, Minutes
+from shunter.search.result import Setting, TuneResult
+from shunter.search.study.best_models import stored_trial_model
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.step_clock import END, START, StepClock
 from shunter.tracking.convention import TRAINING_METRICS, TRIAL_OF_MEMBER, read_account
@@ -29,13 +35,7 @@ TRAINED_SECONDS = TRAINING_METRICS["train_seconds"]
 
 
 def reserve_ending(minutes: Minutes, run: RunContext, clock: StepClock) -> None:
-    """Reserve the end of a time-limited command for the steps after its training runs.
-
-    Args:
-        minutes: Minutes of the command, before the first training run.
-        run: Context of the run.
-        clock: Clock with the seconds of the first steps.
-    """
+    """Reserve the end of a time-limited command for the steps after its training runs."""
     if minutes.is_limited:
         minutes.reserve_seconds(*expected_ending(run.dataset, run.request, clock))
 
@@ -57,31 +57,17 @@ def expected_ending(
     """
     known = _past_runs(dataset, request, steps)
     if known:
+        ended = [step for step in (*steps, END, AFTER_TRAININGS) if step not in MEASURED]
+        paces = [_pace(clock.seconds, account) for account in known]
+        longest = max(
+            pace * sum(account.get(step, 0.0) for step in ended) for pace, account in zip(paces, known, strict=True)
+        )
+        # Later runs reuse measurements, so steps that measure are counted as in the newest run.
+        measured = paces[0] * sum(known[0].get(step, 0.0) for step in steps if step in MEASURED)
         source = f"from {len(known)} earlier run{'s' if len(known) > 1 else ''} on this data"
-        return _longest(known, steps, clock.seconds), source
+        return (1 + SPREAD) * (longest + measured) + LATE_SECONDS, source
     beginning = clock.command.attempt_seconds - sum(clock.seconds.get(step, 0.0) for step in MEASURED)
     return SHARE_OF_BEGINNING * beginning, "as long as the steps before training"
-
-
-def _longest(
-    known: Sequence[Mapping[str, float]], steps: Sequence[str], now: Mapping[str, float] | None = None
-) -> float:
-    """Return the seconds of the longest past run for the given steps, the end of training runs and the process end.
-
-    Steps with measurements are counted as in the newest run, because later runs reuse measurements.
-
-    Args:
-        known: Seconds by step of past runs, the newest first.
-        steps: Steps to count.
-        now: Seconds of the first steps of this run, by which its pace is compared; None for the same pace.
-    """
-    ended = [step for step in (*steps, END, AFTER_TRAININGS) if step not in MEASURED]
-    paces = [1.0 if now is None else _pace(now, account) for account in known]
-    longest = max(
-        pace * sum(account.get(step, 0.0) for step in ended) for pace, account in zip(paces, known, strict=True)
-    )
-    measured = paces[0] * sum(known[0].get(step, 0.0) for step in steps if step in MEASURED)
-    return (1 + SPREAD) * (longest + measured) + LATE_SECONDS
 
 
 def _pace(now: Mapping[str, float], account: Mapping[str, float]) -> float:
@@ -118,3 +104,69 @@ def _after_trainings(run: TrackedRun, account: Mapping[str, float]) -> float:
 
 def _seconds(run: TrackedRun) -> float:
     return 0.0 if run.ended_at is None else run.ended_at - run.started_at
+
+
+def is_done(run: RunContext, folder: str, setting: Setting | None = None) -> bool:
+    """Return True if a member needs no training: it is finished, or a stored trial has trained its setting.
+
+    Args:
+        run: Context of the run.
+        folder: Name of the member's folder.
+        setting: Setting of the member if it is trained with the seed of the search; else None.
+    """
+    is_kept = setting is not None and stored_trial_model(run.search_directory, setting.trial_number) is not None
+    return is_kept or (run.directory / MEMBERS / folder / FILE).is_file()
+
+
+def positions_in_time(run: RunContext, tuned: TuneResult, size: int, most: int, minutes: Minutes) -> list[int]:
+    """Return the positions of the members that fit into the minutes.
+
+    Positions follow the rank of the settings. Among the first `size` positions, finished members take no time, and
+    other members take `whole_seconds`. Further stored trials follow, up to `most` members.
+    """
+    settings, left = tuned.winners, minutes.left_seconds
+    found: list[int] = []
+    for position in range(size):
+        turn, number = divmod(position, len(settings))
+        setting = settings[number]
+        cost = 0.0
+        if not is_done(run, str(position), None if turn else setting):
+            cost = whole_seconds(setting, tuned.best)
+        if cost == 0.0 or (1 - SLACK) * cost <= left:
+            left -= cost
+            found.append(position)
+    others = (place for place in range(size, len(settings)) if is_done(run, str(place), settings[place]))
+    return [*found, *list(others)[: most - len(found)]]
+
+
+def whole_seconds(setting: Setting, best: Setting) -> float:
+    """Return the expected seconds to train a setting to its end: those of the best setting, scaled by step time.
+
+    The result is at least the seconds that the setting's trial took.
+    """
+    ratio = setting.costs.get("step_seconds", 1.0) / best.costs.get("step_seconds", 1.0)
+    known = "step_seconds" in setting.costs and "step_seconds" in best.costs
+    return max(setting.seconds, best.seconds * (ratio if known else 1.0))
+
+
+def minutes_as_text(
+    minutes: Minutes, tuned: TuneResult, members: Sequence[TrainedModel], at_a_time: int = 1
+) -> str | None:
+    """Return how the minutes of a search were used, in a sentence or two; None without a limit."""
+    if minutes.most_seconds is None:
+        return None
+    trials = tuned.complete_trials + tuned.pruned_trials + tuned.failed_trials
+    before, after = (minutes.around.get(step, 0.0) for step in (BASELINES, MEMBERS))
+    searched = tuned.seconds or 0.0
+    taken = sum(one.trial is not None for one in members)
+    cut = sum(one.trial is None and not one.stop_reason.is_scheduled for one in members)
+    beside, ending = minutes.command_seconds, minutes.ending_seconds
+    together = f", {at_a_time} at a time," if at_a_time > 1 else ""
+    used = before + searched + after + beside
+    words = (
+        f"{used / 60:.1f} of {minutes.most_seconds / 60:.4g} minutes: baselines {before / 60:.1f}, "
+        f"{trials} trials{together} {searched / 60:.1f}, {len(members)} members {after / 60:.1f} "
+        f"({taken} of them finished trials), all other steps {beside / 60:.1f}. "
+        f"Reserved for the steps after training: {ending / 60:.1f} ({minutes.ending_from})."
+    )
+    return f"{words} The limit ended {cut} of the members' runs, which keep their best epoch." if cut else words

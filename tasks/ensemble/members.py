@@ -1,16 +1,24 @@
-"""Training of the ensemble's members: the best settings, trained until they stop improving."""
+"""Training of the ensemble's members: the best settings, and a model that learns the predictions of their ensemble."""
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Protocol, TypeVar
 
+from shunter.engine.checkpoint.checked_files import WEIGHTS
+from shunter.engine.checkpoint.scoring import load_to_score
 from shunter.engine.config import Schedule
+from shunter.engine.ensemble.distillation import softened
+from shunter.engine.ensemble.result import FILE_OVERHEAD_BYTES
 from shunter.engine.ensemble.snapshots import snapshots_of
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.adaptation import Adaptation
-from shunter.engine.executors.role import ComputeTarget
+from shunter.engine.executors.role import ComputeTarget, Executor
 from shunter.engine.job import ClickJob, TrainingJob
 from shunter.engine.overrides import read_overrides
 from shunter.engine.stopping import time_limit
@@ -23,13 +31,14 @@ from shunter.planner.describe import members_to_train
 from shunter.planner.predict.observe import Expectation, expect
 from shunter.planner.redecide import alternatives, redecide
 from shunter.planner.together import trainings_at_a_time
-from shunter.requests import EnsembleOf, TrainRequest
+from shunter.requests import Distill, EnsembleOf, TrainRequest
 from shunter.search.minutes import Minutes, unlimited
 from shunter.search.result import Setting, TuneResult
 from shunter.search.study.best_models import stored_trial_model
+from shunter.search.study.workers import open_executors
 from shunter.tasks.accelerators import announce
-from shunter.tasks.ensemble.room import is_done, positions_in_time
-from shunter.tasks.ensemble.side_by_side import Training, side_by_side
+from shunter.tasks.ensemble.combine import Combining, EnsembleLimits
+from shunter.tasks.ensemble.ending import is_done, positions_in_time
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.train import adopt_trial, train_member, train_model
 from shunter.tasks.training_plans import planner
@@ -37,6 +46,32 @@ from shunter.tracking.runs import open_run
 
 PAST_MINUTES = "past the minutes"  # name of the clock's span for a training run that may exceed the minutes
 PATIENCE = 2  # epochs without a better validation NE
+DISTILLED = "distilled"
+
+Result_co = TypeVar("Result_co", covariant=True)
+
+
+class Training(Protocol[Result_co]):
+    """Function that executes one training run."""
+
+    def __call__(self, place: ComputeTarget | None = None) -> Result_co:
+        """Train with the executor of `place`; with None, use the compute target of the run."""
+        ...
+
+
+@dataclass(frozen=True)
+class One:
+    """Compute target with a single executor, which several training runs use one after the other."""
+
+    own: Executor
+
+    def executor(self, placement: Placement, checkpoints: Path | None = None) -> Executor:
+        """Return the executor; the placement is ignored."""
+        return self.own
+
+    def executors(self, placement: Placement, count: int) -> Sequence[Executor]:
+        """Return the executor in a list; the placement is ignored."""
+        return [self.own]
 
 
 def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = None) -> list[TrainedModel]:
@@ -107,13 +142,9 @@ def _past(run: RunContext, minutes: Minutes, setting: Setting) -> RunContext:
 
 def _all_of(run: RunContext, trainings: Sequence[Training[TrainedModel | None]]) -> list[TrainedModel]:
     """Execute training runs one after the other, or in parallel if the selector chooses so."""
-    return [one for one in _side_by_side(run, trainings) if one is not None]
-
-
-def _side_by_side(run: RunContext, trainings: Sequence[Training[TrainedModel | None]]) -> list[TrainedModel | None]:
     most = run.request.search.trials_at_a_time
     if most == 1 or len(trainings) == 1 or run.processes > 1:
-        return side_by_side(trainings, None, 1, None)
+        return [one for training in trainings if (one := training()) is not None]
     placement = run.decision.placement
     advice = trainings_at_a_time(
         run.decision,
@@ -125,7 +156,38 @@ def _side_by_side(run: RunContext, trainings: Sequence[Training[TrainedModel | N
     )
     announce(advice.reason)
     open_run(run.run_id).set_tags({"ensemble.trainings_at_a_time": advice.reason})
-    return side_by_side(trainings, placement, advice.chosen.count, run.cluster)
+    trained = side_by_side(trainings, placement, advice.chosen.count, run.cluster)
+    return [one for one in trained if one is not None]
+
+
+def side_by_side(
+    trainings: Sequence[Training[Result_co]], placement: Placement, count: int, place: ComputeTarget | None
+) -> list[Result_co]:
+    """Run training runs, at most `count` in parallel; return their results in order.
+
+    Args:
+        trainings: Functions that train; if several run in parallel, each receives a compute target.
+        placement: Placement of one training run.
+        count: Number of parallel training runs.
+        place: Machines that train instead of this one.
+    """
+    if count == 1:
+        return [training() for training in trainings]
+    with open_executors(placement, count, place) as executors:
+        free: SimpleQueue[Executor] = SimpleQueue()
+        for executor in executors:
+            free.put(executor)
+
+        def run(training: Training[Result_co]) -> Result_co:
+            executor = free.get()
+            try:
+                return training(place=One(executor))
+            finally:
+                free.put(executor)
+
+        with ThreadPoolExecutor(count, thread_name_prefix="member") as threads:
+            running = [threads.submit(copy_context().run, run, training) for training in trainings]
+            return [one.result() for one in running]
 
 
 def _train_snapshots(run: RunContext, tuned: TuneResult, minutes: Minutes) -> list[TrainedModel]:
@@ -243,3 +305,41 @@ def _adaptation(expected: Expectation, placement: Placement, decision: Decision)
     if interval is None or len(choices) < 2:
         return None
     return Adaptation(placement, interval, choices, decide=partial(redecide, decision))
+
+
+def distil(
+    run: RunContext, tuned: TuneResult, members: Sequence[TrainedModel], placement: Placement
+) -> list[TrainedModel]:
+    """Train the best setting on the predictions of the ensemble of all members, if requested or likely useful.
+
+    The teacher is the ensemble that would be selected without limits on prediction cost and memory.
+
+    Returns:
+        The distilled model; empty if it is not requested, if the best result is a single model, or if a limit of the
+        run is reached.
+    """
+    wanted, limits = run.request.ensemble.distill, EnsembleLimits.of(run.request.ensemble)
+    is_limited = limits.memory_bytes is not None or limits.serving.is_set
+    if run.dataset.features.number is not None:  # labels that are numbers are not mixed with probabilities
+        return []
+    if wanted is Distill.NEVER or (wanted is Distill.AUTO and not is_limited) or run.cluster or run.should_stop():
+        return []
+    combining = Combining(
+        run.dataset, members, placement, run.request.seed, run.request.training.select_by.value, limits
+    )
+    selection = combining.selection(range(len(members)), limits.most)
+    if not selection.is_ensemble:
+        return []
+    if wanted is Distill.AUTO:  # not needed if the uncompressed ensemble keeps the limits
+        costs = [combining.scored[index][1] for index in selection.chosen]
+        stored = sum((members[index].directory / WEIGHTS).stat().st_size for index in selection.chosen)
+        is_small = limits.memory_bytes is None or stored + FILE_OVERHEAD_BYTES <= limits.memory_bytes
+        if is_small and limits.serving.are_kept_by(costs):
+            return []
+    teacher = run.directory / "teacher"
+    combining.save(selection, teacher)
+    model = load_to_score(teacher, combining.execution)
+    data = softened(run.dataset, teacher, model, combining.execution, run.directory / "softened")
+    job, where, expected = planned(run, tuned.winners[0], 0)
+    job = replace(job, dataset=data)
+    return [train_one(run, job, where, expected, run.directory / "members" / DISTILLED, name=DISTILLED)]

@@ -43,13 +43,7 @@ LONGEST_SECONDS = 3600  # of all measurements, so that a device that does not an
 
 
 class TrainingAnalysis(Frozen):
-    """Analysis of where a training run on the profiled machine loses time.
-
-    Attributes:
-        report: The measured figures.
-        advice: Sentences that say what to change.
-        pictures: Image files.
-    """
+    """Analysis of where a training run on the profiled machine loses time."""
 
     report: SerializeAsAny[Frozen]
     advice: tuple[str, ...]

@@ -21,7 +21,6 @@ from shunter.tasks.register.succession import (
     doubt_of,
     doubt_of_ranker,
     why_not_promoted,
-    why_ranker_not_promoted,
 )
 from shunter.tracking.convention import headline_metrics, quality_metrics
 from shunter.tracking.ranking import ranking_metrics
@@ -94,7 +93,9 @@ def register_ranker(
     challenger = Challenger(
         name, run_id, dataset, trained.directory, Execution(), request.seed, trained.schedule.repeats
     )
-    obstacle = why_ranker_not_promoted(request.promote, trained.gain) or _sentence(challenger.refusal(request.promote))
+    obstacle = why_not_promoted(request.promote, doubt_of_ranker(trained.gain)) or _sentence(
+        challenger.refusal(request.promote)
+    )
     because = f"NDCG@20 {trained.test.ndcg20:.4f} on the test part."
     registered = register(run_id, dataset, trained.directory, name, metrics=figures, tags=tags, not_promoted=obstacle)
     return _announced(registered, obstacle, because=because)
@@ -103,15 +104,10 @@ def register_ranker(
 def obstacle_of(promote: Promote, quality: Sequence[TaskQuality], challenger: Challenger) -> str | None:
     """Return why a click model does not become the champion, in one sentence; None if it does.
 
-    Args:
-        promote: Requested condition.
-        quality: Quality of each label on the test part with its intervals, the main one first.
-        challenger: The click model, with its run and data.
-
     Raises:
         TrackingError: The store fails.
     """
-    return why_not_promoted(promote, quality) or _sentence(challenger.refusal(promote))
+    return why_not_promoted(promote, doubt_of(quality)) or _sentence(challenger.refusal(promote))
 
 
 def _sentence(refusal: Refusal | None) -> str | None:
@@ -159,10 +155,6 @@ def check_entropy(max_ne: float | None, validation: Metrics) -> None:
 
 def check_promise(promise: Promise | None, auc: float) -> None:
     """Raise if a model cannot guarantee the requested quality.
-
-    Args:
-        promise: Confidence bounds on the test part; None if no guarantee was requested.
-        auc: AUC on validation.
 
     Raises:
         QualityNotReachedError: A bound misses its limit; the message says by how much.

@@ -90,17 +90,7 @@ class Refusal:
 
 @dataclass(frozen=True)
 class Challenger:
-    """Model that may replace the champion.
-
-    Attributes:
-        name: Name of the registered model.
-        run_id: Run that trained the model.
-        dataset: Data of the model.
-        directory: Folder of the model.
-        execution: Execution that scores it.
-        seed: Seed of the resampling.
-        repeats: Whether pairs that occur in earlier rows count in the evaluation of a ranking model.
-    """
+    """Model that may replace the champion."""
 
     name: str
     run_id: str
@@ -168,28 +158,8 @@ class Challenger:
         return None if known_values(shared_rows(own, former)) or not features.categorical else Difference.VALUES
 
 
-def why_not_promoted(promote: Promote, quality: Sequence[TaskQuality]) -> str | None:
-    """Return why a click model does not become the champion, in one sentence; None if it may.
-
-    Args:
-        promote: Requested condition.
-        quality: Quality of each label on the test part with its intervals, the main one first.
-    """
-    return _refusal(promote, doubt_of(quality))
-
-
-def why_ranker_not_promoted(promote: Promote, gain: tuple[float, float] | None) -> str | None:
-    """Return why a graph model does not become the champion, in one sentence; None if it may.
-
-    Args:
-        promote: Requested condition.
-        gain: 95 % interval of the difference in NDCG@20 on the test part to the popularity ranking; None if not
-            compared.
-    """
-    return _refusal(promote, doubt_of_ranker(gain))
-
-
-def _refusal(promote: Promote, doubt: str | None) -> str | None:
+def why_not_promoted(promote: Promote, doubt: str | None) -> str | None:
+    """Return why a model with a doubt (`doubt_of`, `doubt_of_ranker`) does not become the champion; None if it may."""
     if doubt is None or promote == Promote.ALWAYS:
         return None
     return (

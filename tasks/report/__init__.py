@@ -13,14 +13,7 @@ __all__ = ["report"]
 
 @task(name="report", cache_policy=NO_CACHE)
 def report(run_id: str, dataset: Dataset, request: JobRequest, end: Callable[[], None] = lambda: None) -> None:
-    """Log feature statistics and the report page to the run; errors are logged and do not fail the training.
-
-    Args:
-        run_id: Parent run.
-        dataset: Data set of the run.
-        request: Request of the run.
-        end: Logs the totals of the run, before the page that shows them.
-    """
+    """Log feature statistics and the report page to the run; errors are logged and do not fail the training."""
     try:
         from shunter.reporting.page.publish import log_report
 

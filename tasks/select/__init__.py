@@ -19,7 +19,6 @@ from shunter.planner.describe import describe
 from shunter.planner.history import History, read_history
 from shunter.planner.history.zeros import backward_speedups
 from shunter.requests import LOCAL_OFFERS, Explore, JobRequest, SearchSpaceName, TrainRequest
-from shunter.search.protocol import Parameters
 from shunter.search.space.settings import SearchSpace
 from shunter.tasks.run_log import log_sentence
 from shunter.tasks.select.report import log_decision, publish
@@ -67,7 +66,7 @@ def estimate(dataset: Dataset, request: JobRequest, profiles: Sequence[HardwareP
         profiles,
         probe_seconds=0.0,
         history=_history_of(dataset, request),
-        measure=_measure_nothing,
+        measure=lambda *_: None,
         searched=searched_workloads(dataset, request),
     )
 
@@ -75,10 +74,6 @@ def estimate(dataset: Dataset, request: JobRequest, profiles: Sequence[HardwareP
 def _history_of(dataset: Dataset, request: JobRequest) -> History:
     """Return past runs, with the measured speed-ups of the backward pass on this data and model."""
     return replace(read_history(), backward_speedups=backward_speedups(dataset.name, request.model))
-
-
-def _measure_nothing(*_: object) -> None:
-    """Do nothing, in place of a measurement that cannot be made."""
 
 
 MOST = 5  # largest number of architectures that represent a search
@@ -90,10 +85,6 @@ def searched_workloads(dataset: Dataset, request: JobRequest) -> list[Workload]:
     Their predicted times are used to estimate the time of the search. The list is empty where the default architecture
     represents all trials: for graph models, nightly runs, searches limited by time or energy, and searches of the
     architecture space.
-
-    Args:
-        dataset: Data to train on.
-        request: Request of the run.
     """
     trials = request.search.most_trials
     is_cut = isinstance(request, TrainRequest) and request.search.space == SearchSpaceName.ARCHITECTURE
@@ -105,21 +96,10 @@ def searched_workloads(dataset: Dataset, request: JobRequest) -> list[Workload]:
 
 
 def drawn_specs(space: SearchSpace, trials: int, seed: int) -> list[ModelSpec]:
-    """Return the first settings of a search, then random ones, because later settings depend on results.
-
-    Args:
-        space: Search space.
-        trials: Number of settings that the search may try.
-        seed: Seed of the random settings.
-    """
+    """Return the first settings of a search, then random ones, because later settings depend on results."""
     points, chance = space.defaults()[:trials], Random(seed)
     while len(points) < min(trials, MOST):
-        points.append(_drawn(space, chance))
+        family = chance.choice(space.families)
+        drawn = {name: chance.choice(parameter.values) for name, parameter in space.parameters(family).items()}
+        points.append({**drawn, **({"family": family} if len(space.families) > 1 else {})})
     return [space.build(point)[0] for point in points[:MOST]]
-
-
-def _drawn(space: SearchSpace, chance: Random) -> Parameters:
-    """Return a random point of the space; a range is sampled at a few of its values."""
-    family = chance.choice(space.families)
-    drawn = {name: chance.choice(parameter.values) for name, parameter in space.parameters(family).items()}
-    return {**drawn, **({"family": family} if len(space.families) > 1 else {})}

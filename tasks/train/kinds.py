@@ -35,11 +35,7 @@ CHECKPOINT = "checkpoint"  # folder of an unfinished training run, inside that o
 
 
 class Kind(ABC):
-    """Kind of a training run, by its model; `shunter.tasks.train.member.train_model` calls the methods in order.
-
-    Args:
-        job: The training, with the data set as it was ingested.
-    """
+    """Kind of a training run, by its model; `shunter.tasks.train.member.train_model` calls the methods in order."""
 
     trained: type[Trained[Any, Any, Any, Any]]
 

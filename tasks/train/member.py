@@ -23,8 +23,7 @@ from shunter.hardware.types import Placement
 from shunter.periodic import periodic
 from shunter.planner.predict.observe import Expectation
 from shunter.requests import CheckpointRequest
-from shunter.tasks.flow_bar import FlowBar
-from shunter.tasks.progress_line import ProgressLine, progress_line
+from shunter.tasks.progress_line import FlowBar, ProgressLine, progress_line
 from shunter.tasks.train.kinds import CHECKPOINT, Kind, kind_of
 from shunter.tasks.train.training_record import TrainingRecord
 from shunter.tracking.callbacks import CalledTraining, called
@@ -191,12 +190,7 @@ def log_result(run: Run, trained: Any, kind: Kind) -> None:
 
 
 def checkpointing_of(request: CheckpointRequest, directory: Path) -> Checkpointing:
-    """Return folder, frequency and policy of the checkpoints of a training run.
-
-    Args:
-        request: Options of the checkpoints.
-        directory: Folder of this training run alone.
-    """
+    """Return folder, frequency and policy of the checkpoints of a training run."""
     return Checkpointing(
         directory,
         seconds=60 * request.checkpoint_minutes,

@@ -15,15 +15,7 @@ from shunter.tracking.training_evidence import Progress, mean_step_seconds, trai
 
 
 class TrainingRecord:
-    """Training record that is updated while the training job runs.
-
-    Args:
-        job: Training job, with the data set as it was ingested.
-        placement: Placement of the training.
-        energy: Energy of the training, with earlier attempts.
-        expected: Expected time and energy; None if unknown.
-        compiled: Whether the training steps are compiled.
-    """
+    """Training record that is updated while the training job runs."""
 
     def __init__(
         self,

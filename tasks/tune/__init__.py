@@ -38,12 +38,6 @@ def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reser
 
     If a number of trials limits the search, the decision states the number of parallel trials. The only trial of a
     search has no other beside it; an extra trial that explores runs alone after the others.
-
-    Args:
-        request: Request of the run.
-        decision: Decision on the placement.
-        held: Reservation on this machine; trials run in parallel only if it has all cores.
-        run_id: MLflow run, to which the reason is logged.
     """
     search, cores = request.search, usable_cores()
     if held.cores < cores:

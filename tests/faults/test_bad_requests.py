@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.faults.requests import ATTACKS, GoodClients, attack, liar, prefixes, zeros
 from shunter.serving.errors import TooLargeRequestError
-from shunter.serving.protocols.parquet import LEAST_BYTES, read_parquet
+from shunter.serving.protocols.invocations import LEAST_BYTES, read_parquet
 from shunter.serving.server import ScoreServer
 from tests.serving.conftest import home_of_two_versions, running
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from shunter.errors import RequestError, ShunterError
-from shunter.flows.command.exposure import exposure
+from shunter.flows.command.services import exposure
 from shunter.operation.servers import AUTH_SCRIPTS, _users_of, mlflow_auth
 from shunter.python_processes import run_python
 from shunter.settings import Settings

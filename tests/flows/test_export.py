@@ -14,14 +14,14 @@ from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.checkpoint.warm_start import WarmStart, tables_by_name
 from shunter.errors import CheckpointError, RequestError, TrackingError
 from shunter.extensions.incremental_checkpoints.increments import apply_increment
-from shunter.flows.command.export import compare_scores
 from shunter.flows.command.model_commands import export, predict
+from shunter.flows.command.predict import compare_scores
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import shared_rows
 from shunter.ingestion.request import ingest_request
 from shunter.models.registry import build_model, model_spec
 from shunter.requests import CheckpointBits, TrainRequest
-from shunter.retraining.shipping import store_increment
+from shunter.retraining.nightly_runs import store_increment
 from shunter.tracking.registry.models import register_model
 from shunter.tracking.registry.named import bytes_below, export_increment, export_model, open_model
 from shunter.tracking.runs import start_run, start_run_tree

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from shunter.errors import RequestError
-from shunter.flows.command.exposure import exposure
+from shunter.flows.command.services import exposure
 from shunter.operation.servers import mlflow_service, prefect_service
 from shunter.settings import Settings
 

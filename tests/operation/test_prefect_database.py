@@ -13,8 +13,13 @@ from shunter.errors import RequestError
 from shunter.flows.command.daemons import start, stop
 from shunter.flows.command.passwords import prefect_login
 from shunter.flows.command.services import free_port, wait_until_ready
-from shunter.operation.prefect_database import SQLITE, UnreachableDatabaseError, environment_of, resolve_database
-from shunter.operation.servers import prefect_service
+from shunter.operation.servers import (
+    SQLITE,
+    UnreachableDatabaseError,
+    environment_of,
+    prefect_service,
+    resolve_database,
+)
 from shunter.secrets import without_secrets
 from tests.private_postgres import USER, private_postgres
 

@@ -11,8 +11,8 @@ from shunter.engine.metrics import row_losses
 from shunter.reporting.card.figures import QualityFigure, TaskQuality
 from shunter.retraining import challenger
 from shunter.retraining.challenger import NightlyContext
+from shunter.retraining.comparison import draw_comparison, title_of
 from shunter.retraining.nightly_request import NightlyRequest
-from shunter.retraining.picture import draw_comparison, title_of
 from shunter.tracking.registry.champion_comparison import ChampionComparison, compare_losses
 from shunter.tracking.registry.ranker_comparison import RankingComparison
 from tests.tracking.test_convention import PLACEMENT

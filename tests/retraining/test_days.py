@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from shunter.errors import DataError
-from shunter.retraining.days import choose_days
+from shunter.retraining.inspection import choose_days
 from shunter.retraining.plan import NightlyPlan, yesterday
 from tests.retraining.conftest import SCHEMA, Log, clicks, day
 

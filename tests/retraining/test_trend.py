@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from shunter.errors import UnknownNameError
-from shunter.flows.command.report import write_trend
-from shunter.flows.command.run_commands import report
+from shunter.flows.command.run_commands import report, write_trend
 from shunter.reporting.page.render import render_view
 from shunter.retraining import nightly_flow
 from shunter.retraining.findings import Finding

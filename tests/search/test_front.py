@@ -16,7 +16,7 @@ from shunter.pareto import hypervolume
 from shunter.requests import TrainRequest
 from shunter.search.front import format_setting, front_rows
 from shunter.search.result import Setting, TuneResult, front_settings
-from shunter.tasks.tune.front_report import front_markdown, publish_front
+from shunter.tasks.tune.report import front_markdown, publish_front
 from shunter.tracking.runs import start_run_tree
 from shunter.tracking.store import tracking_uri
 from tests.engine.synthetic import write_dataset

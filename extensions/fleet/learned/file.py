@@ -28,7 +28,7 @@ from shunter.ingestion.sources.guard import check_text
 from shunter.settings import Settings
 
 if TYPE_CHECKING:
-    from shunter.tasks.kept_files import Compared
+    from shunter.tasks.doctor import Compared
 
 KEY, DIGEST = "shunter.policy", "shunter.digest"
 LAYOUT = 1  # version of features and networks; increased when they change
@@ -162,7 +162,7 @@ def load_policy(path: Path) -> tuple[PolicyCard, list[Weights]]:
 
 def check_policies(folder: Path) -> "Iterator[Compared]":
     """Yield every policy of a folder, with its error if it cannot be loaded, for `shunter doctor`."""
-    from shunter.tasks.kept_files import Compared
+    from shunter.tasks.doctor import Compared
 
     for path in sorted(folder.glob("*.safetensors")):
         try:

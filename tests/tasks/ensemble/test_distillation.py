@@ -14,7 +14,8 @@ from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec
 from shunter.requests import TrainRequest
-from shunter.tasks.ensemble import EnsembleLimits, combine_members, distil, distillation
+from shunter.tasks.ensemble import EnsembleLimits, combine_members, distil
+from shunter.tasks.ensemble import members as module
 from shunter.tasks.train import train_model
 from shunter.tracking.runs import start_run_tree
 from tests.engine.synthetic import write_dataset
@@ -49,9 +50,9 @@ def distilled(
     dataset: Dataset, members: list[TrainedModel], folder: Path, monkeypatch: pytest.MonkeyPatch, **asked: Any
 ) -> list[TrainedModel]:
     """What comes of a request; the training is the engine's own, at a placement that is given here."""
-    monkeypatch.setattr(distillation, "planned", lambda run, setting, turn: (job_of(dataset, 0), PLACEMENT, None))
+    monkeypatch.setattr(module, "planned", lambda run, setting, turn: (job_of(dataset, 0), PLACEMENT, None))
     monkeypatch.setattr(
-        distillation,
+        module,
         "train_one",
         lambda run, job, placement, expected, directory, *, name: train_model(job, placement, directory, name=name),
     )

@@ -1,19 +1,26 @@
-"""Which trainings make the members: trials taken over, and seeds in the time that these spare."""
+"""Trainings of the members: trials taken over, seeds in the time that these spare, and parallel trainings."""
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from shunter.engine.executors.role import ComputeTarget
 from shunter.engine.stopping import StopConditions
 from shunter.engine.trained_model import FILE
+from shunter.hardware.types import Placement
 from shunter.requests import TrainRequest, effort
 from shunter.search.minutes import Minutes
-from shunter.tasks.ensemble import members, room
-from shunter.tasks.ensemble.members import train_members
+from shunter.tasks.ensemble import ending, members
+from shunter.tasks.ensemble.members import side_by_side, train_members
 from tests.engine.reasons import ENOUGH, HandClock
+
+PLACEMENT = Placement(accelerator="cpu", threads=2, precision="fp32", batch_size=64)
 
 
 def asked(
@@ -36,7 +43,7 @@ def asked(
 
     monkeypatch.setattr(members, "_member", member)
     known = [number for number, trial in enumerate(trials) if trial is not None] if kept is None else kept
-    monkeypatch.setattr(room, "stored_trial_model", lambda _, number: Path() if number in known else None)
+    monkeypatch.setattr(ending, "stored_trial_model", lambda _, number: Path() if number in known else None)
     clock = HandClock(trials=searched)
     run = SimpleNamespace(
         request=request,
@@ -94,7 +101,7 @@ def test_members_without_room_give_way_to_trials_that_were_kept(
     assert members_of(290.0, [3]) == [("fourth", 0)]
     assert members_of(245.0, [0, 2, 4])[:3] == [("best", 0), ("next", 0), ("third", 0)]
     assert members_of(290.0, []) == [("best", 0)]  # without one there is no model
-    done = tmp_path / room.MEMBERS / "seed-1"
+    done = tmp_path / ending.MEMBERS / "seed-1"
     done.mkdir(parents=True)
     (done / FILE).write_text("{}")  # by an attempt that was interrupted
     assert members_of(400.0, [0, 1, 2]) == [("best", 0), ("next", 0), ("third", 0), ("best", 1)]
@@ -120,8 +127,8 @@ def test_without_a_size_trials_that_came_to_their_end_are_members_too(
 def test_what_others_take_to_their_end_follows_from_their_steps() -> None:
     best: Any = SimpleNamespace(seconds=60.0, costs={"step_seconds": 0.02})
     for costs, seconds, expected in (({"step_seconds": 0.005}, 2.0, 15.0), ({"step_seconds": 0.005}, 20.0, 20.0)):
-        assert room.whole_seconds(cast("Any", SimpleNamespace(seconds=seconds, costs=costs)), best) == expected
-    assert room.whole_seconds(cast("Any", SimpleNamespace(seconds=2.0, costs={})), best) == 60.0
+        assert ending.whole_seconds(cast("Any", SimpleNamespace(seconds=seconds, costs=costs)), best) == expected
+    assert ending.whole_seconds(cast("Any", SimpleNamespace(seconds=2.0, costs={})), best) == 60.0
 
 
 def test_where_nothing_is_there_the_best_is_trained_as_long_as_its_trial(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -136,7 +143,7 @@ def test_where_nothing_is_there_the_best_is_trained_as_long_as_its_trial(monkeyp
         return SimpleNamespace(name="member-0", trial=None)
 
     monkeypatch.setattr(members, "_member", train)
-    monkeypatch.setattr(room, "stored_trial_model", lambda *_: None)
+    monkeypatch.setattr(ending, "stored_trial_model", lambda *_: None)
     request = TrainRequest(search_minutes=5, ensemble_size=1)
     run = SimpleNamespace(request=request, stop=StopConditions(clock), directory=Path(), search_directory=Path())
     run.within = lambda condition: SimpleNamespace(**{**vars(run), "stop": run.stop.also(condition)})
@@ -173,3 +180,47 @@ def test_members_side_by_side_keep_their_copies_with_those_of_the_run(monkeypatc
     )
     members._member(cast("Any", run), cast("Any", "best"), 0, "0", "member-0", place=cast("Any", "place"))
     assert kept == ["those of the run"]
+
+
+def number_of(number: int, place: ComputeTarget | None = None) -> int:
+    return number
+
+
+@pytest.fixture
+def executors(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def opened(placement: Placement, count: int, place: ComputeTarget | None) -> Iterator[Sequence[Any]]:
+        yield [f"executor-{number}" for number in range(count)]
+
+    monkeypatch.setattr(members, "open_executors", opened)
+
+
+@pytest.mark.usefixtures("executors")
+@pytest.mark.parametrize("count", [2, 3])
+def test_each_has_an_executor_of_its_own_while_it_trains(count: int) -> None:
+    busy: set[str] = set()
+    together, lock = threading.Barrier(count, timeout=30), threading.Lock()
+
+    def training(number: int, place: ComputeTarget | None = None) -> int:
+        assert place is not None
+        own = cast("str", place.executor(PLACEMENT))
+        with lock:
+            assert own not in busy
+            busy.add(own)
+        if number < count:
+            together.wait()  # so many do train at a time
+        with lock:
+            busy.remove(own)
+        return number
+
+    trainings = [partial(training, number) for number in range(5)]
+    assert side_by_side(trainings, PLACEMENT, count, None) == [0, 1, 2, 3, 4]
+
+
+@pytest.mark.usefixtures("executors")
+def test_what_one_raises_reaches_the_caller() -> None:
+    def fails(place: ComputeTarget | None = None) -> int:
+        raise ValueError("of the second")
+
+    with pytest.raises(ValueError, match="of the second"):
+        side_by_side([partial(number_of, 0), fails], PLACEMENT, 2, None)

@@ -13,7 +13,7 @@ from shunter.models.registry import build_model, model_spec
 from shunter.reporting.card.figures import TaskQuality
 from shunter.reporting.card.quality import evaluate_quality
 from shunter.requests import Promote, TrainRequest
-from shunter.tasks.register.succession import why_not_promoted, why_ranker_not_promoted
+from shunter.tasks.register.succession import doubt_of, doubt_of_ranker, why_not_promoted
 from shunter.tasks.run_state import RunState
 from shunter.tracking.registry.models import register_model
 from shunter.tracking.registry.versions import champion_of
@@ -38,16 +38,16 @@ def quality_of(dataset: Dataset, strength: float, rows: int = 600, positives: in
 
 
 def test_what_beats_the_base_rate_with_confidence_is_promoted(dataset: Dataset) -> None:
-    assert why_not_promoted(Promote.CONFIDENT, quality_of(dataset, 1.0)) is None
+    assert why_not_promoted(Promote.CONFIDENT, doubt_of(quality_of(dataset, 1.0))) is None
 
 
 def test_what_may_be_no_better_is_not_promoted_unless_asked_for(dataset: Dataset) -> None:
     noise = quality_of(dataset, 0.0)
-    reason = why_not_promoted(Promote.CONFIDENT, noise)
+    reason = why_not_promoted(Promote.CONFIDENT, doubt_of(noise))
     assert reason is not None
     assert "may be no better than always predicting the base rate" in reason
     assert "--promote" in reason
-    assert why_not_promoted(Promote.ALWAYS, noise) is None
+    assert why_not_promoted(Promote.ALWAYS, doubt_of(noise)) is None
 
 
 def test_an_advantage_within_the_interval_is_no_confidence(dataset: Dataset) -> None:
@@ -56,22 +56,22 @@ def test_an_advantage_within_the_interval_is_no_confidence(dataset: Dataset) -> 
     assert ne.value is not None
     assert ne.high is not None
     assert ne.value < 1 <= ne.high
-    assert why_not_promoted(Promote.CONFIDENT, quality) is not None
+    assert why_not_promoted(Promote.CONFIDENT, doubt_of(quality)) is not None
 
 
 def test_without_an_interval_nothing_is_promoted(dataset: Dataset) -> None:
-    assert why_not_promoted(Promote.CONFIDENT, quality_of(dataset, 1.0, rows=50, positives=0)) is not None
-    assert why_not_promoted(Promote.CONFIDENT, ()) is not None
+    assert why_not_promoted(Promote.CONFIDENT, doubt_of(quality_of(dataset, 1.0, rows=50, positives=0))) is not None
+    assert why_not_promoted(Promote.CONFIDENT, doubt_of(())) is not None
 
 
 @pytest.mark.parametrize(("gain", "doubt"), [(None, "was not compared"), ((-0.01, 0.04), "between -0.0100 and 0.0400")])
 def test_a_graph_model_has_to_beat_the_order_by_popularity(gain: tuple[float, float] | None, doubt: str) -> None:
-    reason = why_ranker_not_promoted(Promote.CONFIDENT, gain)
+    reason = why_not_promoted(Promote.CONFIDENT, doubt_of_ranker(gain))
     assert reason is not None
     assert doubt in reason
     assert "shunter rollback --to VERSION" in reason
-    assert why_ranker_not_promoted(Promote.ALWAYS, gain) is None
-    assert why_ranker_not_promoted(Promote.CONFIDENT, (0.001, 0.04)) is None
+    assert why_not_promoted(Promote.ALWAYS, doubt_of_ranker(gain)) is None
+    assert why_not_promoted(Promote.CONFIDENT, doubt_of_ranker((0.001, 0.04))) is None
 
 
 def test_a_version_that_is_not_promoted_is_registered_and_leaves_the_champion_alone(
