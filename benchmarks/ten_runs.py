@@ -35,7 +35,7 @@ from benchmarks.report import parse_arguments, publish, table
 from shunter.hardware.units import JOULES_PER_KWH
 from shunter.planner.rank.totals import billed_seconds
 from shunter.requests import Billing
-from shunter.requests.form import option_name
+from shunter.requests.groups import option_name
 
 NAMED = "ml-100k"  # a log that the command knows by its name
 FILES = ("frappe", "criteo")

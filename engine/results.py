@@ -12,7 +12,7 @@ from shunter.engine.metrics import Metrics
 from shunter.engine.stopping import StopReason
 from shunter.models.embeddings.cache_counts import CacheCounts, RowTraffic
 from shunter.record import Record
-from shunter.statistics.intervals import deciles
+from shunter.statistics import deciles
 
 if TYPE_CHECKING:
     from shunter.models.registry import Model

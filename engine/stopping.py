@@ -18,7 +18,7 @@ from shunter.checked_json import json_object, read_or_quarantine
 from shunter.engine.checkpoint.checked_files import write_json
 from shunter.errors import ShunterError, TrainingError
 from shunter.hardware.units import JOULES_PER_KWH
-from shunter.periodic import periodic
+from shunter.parallel import periodic
 
 if TYPE_CHECKING:
     from shunter.hardware.types import EnergyReading

@@ -26,9 +26,9 @@ from shunter.ingestion.findings import findings_of_dataset
 from shunter.models.names import check_model
 from shunter.planner.choose import PROBE_SECONDS
 from shunter.planner.decide import Decision
-from shunter.process_age import seconds_before_run
+from shunter.python_processes import seconds_before_run
 from shunter.requests import Explore, Objective, TrainRequest, shown
-from shunter.requests.loggers import check_loggers
+from shunter.requests.training import check_loggers
 from shunter.tasks.accelerators import announce, holds_all, installed_move, keep_chosen, reserve_for_flow
 from shunter.tasks.ensemble import UNTRAINED, expected_ending
 from shunter.tasks.evidence import recorded_run

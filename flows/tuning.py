@@ -16,9 +16,9 @@ from shunter.hardware.reservation import Reservation, trainings_together
 from shunter.hardware.types import HardwareProfile
 from shunter.models.names import check_model
 from shunter.planner.decide import Decision
-from shunter.process_age import seconds_before_run
+from shunter.python_processes import seconds_before_run
 from shunter.requests import Explore, TrainRequest, shown
-from shunter.requests.loggers import check_loggers
+from shunter.requests.training import check_loggers
 from shunter.search.job import SearchJob
 from shunter.search.minutes import Minutes
 from shunter.search.result import TuneResult

@@ -52,7 +52,7 @@ from shunter.ingestion.time_format import TimeReading
 from shunter.ingestion.writer import Tally
 from shunter.predicate import both
 from shunter.record import Record
-from shunter.requests.formats import CRITEO, CSV, FORMATS
+from shunter.requests.source import CRITEO, CSV, FORMATS
 
 FileSource = CriteoSource | TableSource
 

@@ -18,7 +18,7 @@ from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.open import check_listed_once, find_files, format_of_files, rows_source
 from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of, likely_encoding
 from shunter.ingestion.sources.tabular import CsvForm, TableChunk, read_csv, without_blank_rows
-from shunter.requests.formats import CRITEO, CSV, PARQUET
+from shunter.requests.source import CRITEO, CSV, PARQUET
 
 ReadFile = Callable[[Path, Sequence[str], Sequence[str]], Iterator[pl.DataFrame]]
 

@@ -18,7 +18,7 @@ from shunter.ingestion.schema import EXAMPLE, Schema
 from shunter.ingestion.sources.header import readable_columns
 from shunter.ingestion.sources.recognise import likely_delimiter
 from shunter.ingestion.sources.tabular import TableChunk, TableSource
-from shunter.requests.formats import CSV, FORMATS
+from shunter.requests.source import CSV, FORMATS
 
 MOST_ROWS = 200_000
 MOST_COLUMNS = 5_000

@@ -12,8 +12,7 @@ from typing import Any
 from prefect.utilities.callables import ParameterSchema
 from prefect.utilities.schema_tools.validation import preprocess_schema
 
-from shunter.requests.form import ADVANCED, leave_empty, title_of
-from shunter.requests.groups import FURTHER
+from shunter.requests.groups import ADVANCED, FURTHER, leave_empty, title_of
 
 # Options that a form shows first; the rest are folded.
 FIRST = {

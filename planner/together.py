@@ -10,7 +10,7 @@ from shunter.planner.decide import Decision
 from shunter.planner.explain.cells import format_energy, format_time
 from shunter.planner.predict.predicted import MOST_TRIALS
 from shunter.planner.rank.totals import LEAST_TRIAL_GAIN, START_SECONDS
-from shunter.requests.objective import Weights
+from shunter.requests.limits import Weights
 
 LEAST_GAIN = 0.1  # of the score: for a smaller gain, training jobs do not run in parallel
 SHORTEST_SEARCH_SECONDS = 300.0  # by hand: shortest search in which separate processes are worth their start-up

@@ -10,7 +10,7 @@ from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.sources.days import DayLog, DaysSource
 from shunter.retraining.losses import Keep, number_of, scores_of
 from shunter.retraining.nightly_request import NightlyRequest
-from shunter.statistics.bootstrap import resampled_block_means
+from shunter.statistics import resampled_block_means
 from shunter.tracking.registry.champion_comparison import ChampionComparison, compare_losses
 from shunter.tracking.registry.ranker_comparison import RankingComparison
 from shunter.tracking.registry.versions import ModelFiles

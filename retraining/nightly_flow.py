@@ -17,9 +17,9 @@ from shunter.ingestion.cache import forget
 from shunter.ingestion.sources.days import DayLog
 from shunter.markdown import plain
 from shunter.model_families import is_ranking
-from shunter.process_age import seconds_before_run
+from shunter.python_processes import seconds_before_run
 from shunter.requests import shown
-from shunter.requests.loggers import check_loggers
+from shunter.requests.training import check_loggers
 from shunter.retraining.challenger import NightlyContext, challenge
 from shunter.retraining.champion import open_champion, version_tags
 from shunter.retraining.night_section import sides_table

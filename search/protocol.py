@@ -1,7 +1,7 @@
 """Protocol of all search methods: `ask` proposes a point, `tell` reports its outcome.
 
 A method only proposes points. The search (`shunter.search.search`) trains the points, measures time and energy, and
-records all trials in one Optuna study. A new method is a class with an entry in `shunter.requests.search_methods`.
+records all trials in one Optuna study. A new method is a class with an entry in `shunter.requests.search`.
 Other Python packages add methods by the entry point group `shunter.search_methods`.
 """
 

@@ -16,7 +16,7 @@ from shunter.errors import InfeasibleError, QualityNotReachedError, RequestError
 from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.types import Placement
 from shunter.model_families import MODEL_FAMILIES
-from shunter.periodic import periodic
+from shunter.parallel import periodic
 from shunter.requests import SEARCH_SPACES, SearchCost, SearchSpaceName, TrainRequest
 from shunter.search.budget import BudgetMeter
 from shunter.search.constraints import NEAR_AUC, breaks_a_measured_limit, format_violations

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shunter.errors import RequestError, ShunterError
 from shunter.ingestion.rows import read_rows
-from shunter.requests.items import IndexChoice
+from shunter.requests.effort import IndexChoice
 from shunter.serving.metrics import Metrics
 from shunter.serving.served import ServedModel
 from shunter.serving.table import Table

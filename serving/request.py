@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator, Field
 
+from shunter.requests.effort import IndexChoice
 from shunter.requests.groups import Group, Request
-from shunter.requests.items import IndexChoice
-from shunter.requests.sizes import checked_bytes, parse_bytes
+from shunter.validation import checked_bytes, parse_bytes
 
 
 class BatchingRequest(Group, frozen=True, title="Requests scored together"):

@@ -8,7 +8,7 @@ import errno
 import json
 import os
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -81,16 +81,15 @@ class CheckedFile:
 
 
 def seal_folder(folder: Path, names: Iterable[str] | None = None) -> None:
-    """Write the checksums of a complete folder.
-
-    Args:
-        folder: The folder.
-        names: Files that are sealed, relative to it; None seals all.
+    """Write the checksums of a complete folder, for the files `names` relative to the folder; None seals all files.
 
     Raises:
         OSError: A file cannot be read, or the checksums cannot be written.
     """
-    chosen = sorted(_names(folder) if names is None else names)
+    if names is None:
+        files = (path for path in folder.rglob("*") if path.is_file() and path.name != MANIFEST)
+        names = [path.relative_to(folder).as_posix() for path in files]
+    chosen = sorted(names)
     with ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # zlib works without Python's lock
         entries = dict(zip(chosen, pool.map(lambda name: _entry(folder / name), chosen), strict=True))
     write_checked(folder / MANIFEST, json.dumps({"block_bytes": BLOCK_BYTES, "files": entries}))
@@ -172,12 +171,6 @@ def _files(manifest: Path, stamp: Stamp) -> dict[str, tuple[int, str]]:
 def _stamp(path: Path) -> Stamp:
     found = path.stat()
     return found.st_ino, found.st_size, found.st_ctime_ns  # unlike the time of change, nobody sets the latter
-
-
-def _names(folder: Path) -> Iterator[str]:
-    for path in folder.rglob("*"):
-        if path.is_file() and path.name != MANIFEST:
-            yield path.relative_to(folder).as_posix()
 
 
 def _entry(path: Path) -> tuple[int, str]:

@@ -1,10 +1,15 @@
-"""Parallel map over chunks that preserves their order."""
+"""Work in background threads: a parallel map that preserves the order, and periodic calls."""
 
+import logging
 import os
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
+
+from shunter.errors import ShunterError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -42,3 +47,37 @@ def ordered_map(
                 yield waiting.popleft().result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+INTERVAL_SECONDS = 2.0
+log = logging.getLogger(__name__)
+
+
+@contextmanager
+def periodic(work: Callable[[], None]) -> Iterator[None]:
+    """Call `work` in a thread of its own every few seconds while the block runs.
+
+    An error of `work` is logged once for each message and does not end the block.
+
+    Args:
+        work: Function without arguments, safe to call from another thread while the block runs.
+    """
+    ended = threading.Event()
+
+    def repeat() -> None:
+        said = set()
+        while not ended.wait(INTERVAL_SECONDS):
+            try:
+                work()
+            except ShunterError as error:
+                if str(error) not in said:
+                    log.warning("%s", error)
+                said.add(str(error))
+
+    thread = threading.Thread(target=repeat, name="regularly", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()

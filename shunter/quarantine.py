@@ -34,21 +34,13 @@ def quarantine(path: Path, reason: str) -> Path | None:
 def _place(path: Path) -> Path:
     """Return an unused path in the quarantine: below the home, or beside a file outside of the home."""
     root, inner = path.parent, Path(path.name)
-    if (home := _home()) is not None:
-        with contextlib.suppress(ValueError):
-            inner = path.absolute().relative_to(home.absolute())
-            root = home
+    with contextlib.suppress(ImportError, ValueError):  # without settings on a machine where only the engine runs
+        from shunter.settings import settings
+
+        home = settings().home
+        inner, root = path.absolute().relative_to(home.absolute()), home
     stem = root / FOLDER / inner.parent / f"{inner.name}.{datetime.now(UTC):%Y%m%dT%H%M%S}"
     number, place = 1, stem
     while place.exists():
         number, place = number + 1, stem.with_name(f"{stem.name}-{number}")
     return place
-
-
-def _home() -> Path | None:
-    """Return the home folder; None on a machine where only the engine runs, without settings."""
-    try:
-        from shunter.settings import settings
-    except ImportError:
-        return None
-    return settings().home

@@ -1,11 +1,11 @@
-"""Messages about invalid values of users, in place of those of pydantic."""
+"""Checks of values of users, and messages about invalid ones, in place of those of pydantic."""
 
 import difflib
 import reprlib
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ByteSize, TypeAdapter, ValidationError
 
 from shunter.secrets import without_secrets
 
@@ -92,9 +92,12 @@ def own_text(fault: Mapping[str, Any], where: str) -> str:
 
 def expected(fault: Mapping[str, Any]) -> str:
     """Return the kind of value that would be valid, such as `a whole number`, for an error of pydantic."""
-    kind, context = str(fault["type"]), {name: _number(value) for name, value in fault.get("ctx", {}).items()}
+    kind, context = str(fault["type"]), fault.get("ctx", {})
     if kind in _EXPECTED:
-        return _EXPECTED[kind].format_map(context).replace("'", "").replace(" characters", _plural(context))
+        numbers = {name: f"{value:g}" if isinstance(value, float) else value for name, value in context.items()}
+        text = _EXPECTED[kind].format_map(numbers).replace("'", "")
+        is_single = 1 in (context.get("min_length"), context.get("max_length"))
+        return text.replace(" characters", " character") if is_single else text
     for length in (2, 1):  # the longer beginning first: time_delta is no time
         if what := _EXPECTED_TYPES.get("_".join(kind.split("_")[:length])):
             return what
@@ -146,9 +149,30 @@ def _models(annotation: Any) -> Iterator[type[BaseModel]]:
         yield from _models(argument)
 
 
-def _number(value: Any) -> Any:
-    return f"{value:g}" if isinstance(value, float) else value
+_SIZE: TypeAdapter[ByteSize] = TypeAdapter(ByteSize)
 
 
-def _plural(context: Mapping[str, Any]) -> str:
-    return " character" if 1 in (context.get("min_length"), context.get("max_length")) else " characters"
+def parse_bytes(text: str) -> int:
+    """Parse a size such as `64MiB` or `2GB`: 2**20 bytes a MiB, 10**6 a MB.
+
+    Raises:
+        ValueError: The text is not a positive number with a unit.
+    """
+    try:
+        size = int(_SIZE.validate_python(text))
+    except ValidationError:
+        size = 0
+    if size < 1:
+        raise ValueError(f"{text!r} is not a size: write a number with its unit, such as 512MiB or 2GiB")
+    return size
+
+
+def checked_bytes(text: str | None) -> str | None:
+    """Return the text of a size option unchanged; None if the option is absent.
+
+    Raises:
+        ValueError: The text is not a size.
+    """
+    if text is not None:
+        parse_bytes(text)
+    return text

@@ -21,7 +21,7 @@ from shunter.hardware.meters.meter import measure_energy
 from shunter.hardware.reservation import watching
 from shunter.hardware.types import EnergyReading
 from shunter.hardware.units import JOULES_PER_KWH
-from shunter.periodic import periodic
+from shunter.parallel import periodic
 from shunter.planner.decide import Decision
 from shunter.requests import JobRequest, Limits, Pricing
 from shunter.tasks.process_energy import ProcessEnergy

@@ -12,7 +12,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.requests import TrainRequest
 from shunter.requests.job import model_name_of
 from shunter.requests.job_file import JOB_FILE, job_text
-from shunter.requests.loggers import parse_loggers
+from shunter.requests.training import parse_loggers
 from shunter.settings import settings
 from shunter.tasks.run_state import DATA, StateFolder
 from shunter.tracking.loggers import OPEN_LOGGERS, opened

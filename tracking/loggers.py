@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from shunter.requests.loggers import LOGGERS
+from shunter.requests.training import LOGGERS
 from shunter.tracking.entries import Point
 
 log = logging.getLogger(__name__)

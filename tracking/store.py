@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
-from shunter.collection import loading
 from shunter.database import enable_wal
 from shunter.errors import TrackingError, first_line
 from shunter.files import begin_private, make_private
+from shunter.python_processes import loading
 from shunter.secrets import Address, without_secrets
 from shunter.settings import settings
 from shunter.tracking.client import TrackingClient

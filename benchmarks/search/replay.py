@@ -44,7 +44,7 @@ def replay(
     """One search of so many trials, in the order in which they were asked for; fewer when the method has no more.
 
     Args:
-        method: Name in `shunter.requests.search_methods`, or a function that builds it.
+        method: Name in `shunter.requests.search`, or a function that builds it.
         space: Space that is searched.
         look_up: Function from a point to its outcome.
         dataset: Data set, as far as the method may know it.

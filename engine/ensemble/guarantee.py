@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from shunter.engine.ensemble.calibration import log_losses
-from shunter.statistics.bootstrap import multinomial_counts
+from shunter.statistics import multinomial_counts
 
 RESAMPLES, RESAMPLES_OF_MANY, MANY_ROWS = 1_000, 300, 50_000
 LEAST_UNITS = 20

@@ -8,7 +8,7 @@ from shunter.engine.config import Repeats, SelectBy
 from shunter.engine.ranking.evaluation import RankingMetrics, UserFigures, evaluate_users
 from shunter.engine.ranking.interactions import Interactions
 from shunter.models.graph.spec import WAYS, By
-from shunter.statistics.bootstrap import mean_interval
+from shunter.statistics import mean_interval
 
 if TYPE_CHECKING:
     from shunter.models.graph.ranker import Ranker

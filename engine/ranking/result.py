@@ -7,7 +7,7 @@ from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
 from shunter.engine.ranking.evaluation import RankingMetrics, UserFigures
 from shunter.engine.specs import AnyGraphSpec
 from shunter.engine.trained_model import Trained
-from shunter.statistics.bootstrap import mean_interval
+from shunter.statistics import mean_interval
 
 
 class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics, RankingReport]):

@@ -21,7 +21,7 @@ from shunter.ingestion.sources.guard import is_foreign_request
 from shunter.models.spec import ModelSpec
 from shunter.planner.describe import spec_of
 from shunter.requests import TrainRequest
-from shunter.requests.form import shown
+from shunter.requests.groups import shown
 from shunter.settings import Settings
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify

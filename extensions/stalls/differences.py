@@ -20,7 +20,7 @@ import numpy as np
 
 from shunter.extensions.stalls.plan import StallMeasurements
 from shunter.frozen import Frozen
-from shunter.statistics.intervals import central_interval
+from shunter.statistics import central_interval
 
 StallName = Literal[
     "interconnect", "contention", "all_reduce", "embedding_exchange", "prep", "fetch", "network", "slow_memory"

@@ -22,10 +22,10 @@ from shunter.flows.command.terminal import (
     report_undelivered,
 )
 from shunter.model_families import is_ranking
-from shunter.process_age import process_age_seconds
+from shunter.python_processes import process_age_seconds
 from shunter.quiet import is_verbose
 from shunter.requests import LOCAL_OFFERS, ProfileRequest, SelectRequest, TrainRequest
-from shunter.requests.form import option_name
+from shunter.requests.groups import option_name
 
 if TYPE_CHECKING:
     from shunter.flows.train import TrainSummary

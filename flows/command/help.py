@@ -33,7 +33,9 @@ COMMON = {
 
 def panel(name: str, title: str | None) -> str:
     """Return the panel of a request's option."""
-    from shunter.requests.form import ADVANCED  # imported here, because the list of commands does not need the requests
+    from shunter.requests.groups import (
+        ADVANCED,  # imported here, because the list of commands does not need the requests
+    )
 
     return (PANELS.get(name) or title or OPTIONS).removeprefix(ADVANCED).capitalize()
 

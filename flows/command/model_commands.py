@@ -5,9 +5,9 @@ from typing import Annotated
 
 import typer
 
-from shunter.collection import loading
 from shunter.errors import RequestError
 from shunter.flows.command.terminal import one_sentence_errors, print_line, say
+from shunter.python_processes import loading
 from shunter.requests import CheckpointBits, IndexChoice
 
 MODEL = "Registered model (NAME, NAME@ALIAS or NAME/VERSION), or the folder of an exported one."

@@ -13,7 +13,7 @@ from shunter.errors import RequestError
 from shunter.flows.command.help import OUTPUT, panel
 from shunter.registry import Entry, Registry
 from shunter.requests import JobRequest, Request
-from shunter.requests.form import option_name
+from shunter.requests.groups import option_name
 from shunter.requests.job_file import read_job
 from shunter.secrets import check_is_path
 from shunter.validation import expected, own_text, sentence, shown, unknown

@@ -11,14 +11,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from shunter.collection import loading
 from shunter.errors import ShunterError, first_line
 from shunter.flows.command.environment import ROOM_BYTES, ensure_home
 from shunter.flows.command.passwords import protect_temporary_server
 from shunter.flows.command.server_watch import ServerWatch
 from shunter.flows.command.temporary_server import TemporaryServer, abandon, hand_over, server_starting, shared_server
 from shunter.flows.command.terminal import AGAIN, INTERRUPTED
-from shunter.process_age import process_of_one_run
+from shunter.python_processes import loading, process_of_one_run
 from shunter.requests import JobRequest, ProfileRequest, Request, TrainRequest
 from shunter.settings import Settings
 

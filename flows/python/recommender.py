@@ -84,9 +84,9 @@ class Recommender(ABC, Generic[AnyScorer]):
             RequestError: The model does not exist, several models exist and none is named, or the memory is too small.
             TrackingError: The model could run foreign code or does not match its signature, or the store fails.
         """
-        from shunter.requests.sizes import parse_bytes
         from shunter.tracking.registry.named import open_model
         from shunter.tracking.registry.versions import only_model
+        from shunter.validation import parse_bytes
 
         try:
             memory_bytes = None if memory is None else parse_bytes(memory)

@@ -18,7 +18,7 @@ from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.addresses import path_beside
 from shunter.ingestion.sources.guard import Budget, check_paths
 from shunter.ingestion.sources.recognise import general_format
-from shunter.requests.formats import FORMATS
+from shunter.requests.source import FORMATS
 
 _ROW, _KEY, _FOUND = "\0row", "\0key", "\0found"
 

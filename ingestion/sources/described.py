@@ -16,7 +16,7 @@ from shunter.frozen import Frozen
 from shunter.ingestion.schema import Schema, schema_of
 from shunter.ingestion.sources.recognise import first_lines, header_of, likely_delimiter, stem_of
 from shunter.ingestion.sources.tabular import TableSource
-from shunter.requests.formats import DESCRIBED, FORMATS
+from shunter.requests.source import DESCRIBED, FORMATS
 from shunter.yaml_file import parse_yaml
 
 _LISTS = ("numeric", "categorical", "multi_valued", "sequences")
@@ -95,7 +95,7 @@ def written_schema(schema: Schema, description: str) -> str:
 
 @cache
 def described(name: str) -> Described:
-    """Return the description of a format of `shunter.requests.formats.DESCRIBED`."""
+    """Return the description of a format of `shunter.requests.source.DESCRIBED`."""
     text = files("shunter.ingestion.sources").joinpath("formats", f"{name}.yaml").read_text(encoding="utf-8")
     return Described.model_validate({"name": name, **parse_yaml(text, f"The format {name}", "reader: csv")})
 

@@ -14,7 +14,7 @@ from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.parquet import Kind, flat_types, kind_of, open_parquet
 from shunter.ingestion.sources.recognise import first_lines
 from shunter.ingestion.sources.tabular import ParquetSource, TableChunk, TableSource
-from shunter.requests.formats import CSV, PARQUET
+from shunter.requests.source import CSV, PARQUET
 
 
 def column_kinds(source: Source) -> dict[str, Kind]:

@@ -32,7 +32,7 @@ from shunter.ingestion.sources.tabular import TableSource
 from shunter.ingestion.sources.where import may_choose, parsed
 from shunter.label_losses import predicts_probability
 from shunter.predicate import both
-from shunter.requests.formats import CRITEO, CSV, FORMATS
+from shunter.requests.source import CRITEO, CSV, FORMATS
 from shunter.yaml_file import read_yaml
 
 log = logging.getLogger(__name__)

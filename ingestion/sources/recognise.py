@@ -8,7 +8,7 @@ from pathlib import Path
 from shunter.errors import DataError
 from shunter.ingestion.fields import UTF_8
 from shunter.ingestion.sources.files import LONGEST_LINE_BYTES, open_text
-from shunter.requests.formats import CRITEO, CSV, JSON_LINES, PARQUET
+from shunter.requests.source import CRITEO, CSV, JSON_LINES, PARQUET
 
 CRITEO_FIELDS = 40
 COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz", ".zst", ".lz4", ".sz", ".snappy")

@@ -17,7 +17,7 @@ from shunter.engine.trained_model import TrainedModel
 from shunter.frozen import Frozen
 from shunter.reporting.card.figures import BaselineFigures
 from shunter.reporting.card.quality import user_field, user_groups
-from shunter.statistics.intervals import central_interval
+from shunter.statistics import central_interval
 
 RESAMPLES = 1_000
 MOST_BLOCKS = 10_000

@@ -13,8 +13,7 @@ from shunter.engine.metrics import binary_entropy, constant_losses, predict, row
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.models.spec import NumberLabel
 from shunter.parallel import ordered_map
-from shunter.statistics.bootstrap import poisson_counts
-from shunter.statistics.intervals import central_interval
+from shunter.statistics import central_interval, poisson_counts
 
 Figures = tuple[float, float, float, float]
 

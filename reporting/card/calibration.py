@@ -8,7 +8,7 @@ import numpy as np
 from shunter.engine.metrics import predict
 from shunter.frozen import Frozen
 from shunter.models.spec import NumberLabel
-from shunter.statistics.intervals import wilson_interval
+from shunter.statistics import wilson_interval
 
 BINS = 15
 LEFT, TOP, SIDE, GAP, ROWS_HEIGHT = 62, 28, 380, 14, 80  # pixels of the panels: points above, rows below

@@ -30,7 +30,7 @@ from shunter.models.graph.spec import FusionSpec
 from shunter.reporting.card.document import REPEATS
 from shunter.reporting.card.ranking_baselines import RankingBaseline
 from shunter.reporting.card.ranking_breakdown import RankingBreakdown, groups_table, lengths_table
-from shunter.statistics.bootstrap import mean_interval
+from shunter.statistics import mean_interval
 
 MIB = 2**20
 LIMITS = (

@@ -14,7 +14,7 @@ from shunter.engine.ranking.interactions import read_before_test, read_interacti
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.storage import load_ranker
 from shunter.frozen import Frozen
-from shunter.statistics.bootstrap import mean_interval
+from shunter.statistics import mean_interval
 
 if TYPE_CHECKING:
     from shunter.engine.ranking.breakdown import Breakdown

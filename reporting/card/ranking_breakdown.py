@@ -11,7 +11,7 @@ from shunter.engine.ranking.breakdown import CUTOFFS, GROUPS, Breakdown, quarter
 from shunter.engine.ranking.evaluation import CUTOFF
 from shunter.engine.ranking.interactions import UNKNOWN
 from shunter.frozen import Frozen
-from shunter.statistics.bootstrap import mean_interval
+from shunter.statistics import mean_interval
 
 SIDES = "ranking.json"  # name of the artifact of a run
 QUARTERS = ("shortest", "second", "third", "longest")

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict
 
 from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import Dataset, FieldStatistics
-from shunter.statistics.intervals import wilson_interval
+from shunter.statistics import wilson_interval
 from shunter.tracking.tree import RunTree
 
 MOST_ROWS = 500_000

@@ -1,4 +1,4 @@
-"""Builders of the search methods (`shunter.requests.search_methods`) that use a sampler of Optuna."""
+"""Builders of the search methods (`shunter.requests.search`) that use a sampler of Optuna."""
 
 from functools import partial
 

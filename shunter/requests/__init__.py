@@ -2,39 +2,34 @@
 
 from shunter.requests.architecture import ModelRequest
 from shunter.requests.checkpoints import CheckpointBits, CheckpointPolicy, CheckpointRequest
-from shunter.requests.cluster import ClusterRequest
 from shunter.requests.effort import (
     TREES,
     Distill,
     Effort,
     EnsembleOf,
     EnsembleRequest,
+    IndexChoice,
     Repeats,
     SelectBy,
     TrainingEffort,
     parse_baselines,
     parse_task_weights,
 )
-from shunter.requests.form import shown
-from shunter.requests.formats import FORMATS
-from shunter.requests.groups import Group, Request
-from shunter.requests.items import IndexChoice
-from shunter.requests.job import JobRequest
-from shunter.requests.limits import Limits, PromiseRequest
-from shunter.requests.objective import Objective, Weights
-from shunter.requests.placement import Explore, PlacementRequest
-from shunter.requests.pricing import Billing, Pricing
+from shunter.requests.groups import Group, Request, shown
+from shunter.requests.job import ALL_OFFERS, LOCAL_OFFERS, JobRequest, SelectRequest
+from shunter.requests.limits import Limits, Objective, PromiseRequest, Weights
+from shunter.requests.placement import Billing, ClusterRequest, Explore, PlacementRequest, Pricing
 from shunter.requests.profile import ProfileRequest, StallRequest
 from shunter.requests.search import (
+    SEARCH_METHODS,
+    SEARCH_SPACES,
     SearchBudget,
     SearchCost,
     SearchRequest,
     SearchSpaceName,
     TowerStrategy,
 )
-from shunter.requests.search_methods import SEARCH_METHODS, SEARCH_SPACES
-from shunter.requests.selection import ALL_OFFERS, LOCAL_OFFERS, SelectRequest
-from shunter.requests.source import DataRequest
+from shunter.requests.source import FORMATS, DataRequest
 from shunter.requests.support import HALF_TABLES
 from shunter.requests.training import Promote, TrainRequest, baselines_of
 

@@ -53,29 +53,19 @@ def _field_of(entry: str) -> str:
     return entry.partition("=")[0].strip()
 
 
-def _offer_models(schema: dict[str, Any]) -> None:
-    """Add the model names to the form's schema."""
-    schema["enum"] = [*model_names()]
-
-
-def _offer_losses(schema: dict[str, Any]) -> None:
-    """Add the names of the losses as examples to the form's schema."""
-    schema["examples"] = [*LOSSES.names]
-
-
 class ModelRequest(Group, frozen=True, title="Model"):
     """Model family and its options."""
 
     model: str = Field(
         default="dlrm",
         description="Model family, such as dlrm, dcnv2, din or lightgcn; auto compares several click models.",
-        json_schema_extra=_offer_models,
+        json_schema_extra=lambda schema: schema.update(enum=[*model_names()]),
     )
     loss: str | None = Field(
         default=None,
         min_length=1,
         description="Loss: for clicks such as focal, for numbers such as mse, huber or poisson; default: log loss.",
-        json_schema_extra=_offer_losses,
+        json_schema_extra=lambda schema: schema.update(examples=[*LOSSES.names]),
     )
     towers: int | None = Field(
         default=None,

@@ -9,8 +9,8 @@ from pydantic import AfterValidator, Field, field_validator
 from shunter.model_families import PROBLEMS
 from shunter.registry import Entry, Registry
 from shunter.requests.groups import Group
-from shunter.requests.sizes import checked_bytes, parse_bytes
 from shunter.secrets import check_is_path
+from shunter.validation import checked_bytes, parse_bytes
 
 
 class SelectBy(StrEnum):
@@ -229,3 +229,11 @@ class EnsembleRequest(Group, frozen=True, title="Ensemble"):
     def memory_bytes(self) -> int | None:
         """Return the maximum size of the registered weights in bytes; None for no limit."""
         return None if self.ensemble_memory is None else parse_bytes(self.ensemble_memory)
+
+
+class IndexChoice(StrEnum):
+    """Method of finding the best items for a user."""
+
+    AUTO = "auto"
+    EXACT = "exact"
+    APPROXIMATE = "approximate"

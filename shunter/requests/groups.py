@@ -1,16 +1,66 @@
-"""Base classes of requests: options in groups by concern, accepted nested or flat, and written either way."""
+"""Base classes of requests: options in groups by concern, accepted nested or flat, and written either way.
+
+The JSON schema of a request is a form, which Prefect's UI draws and its server uses for validation. The UI draws a card
+for each group in the order of `position`, a drop-down for an `enum`, tabs for `anyOf`. An optional option is therefore
+no `anyOf` with null, whose first tab would say 'Property is type "None"', but a field without a default. The field
+stays empty, and the server accepts null for it.
+"""
 
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from pydantic import BaseModel, GetJsonSchemaHandler, model_validator
+from pydantic import BaseModel, Field, GetJsonSchemaHandler, model_validator
 from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from shunter.requests.form import make_form, title_of
 from shunter.requests.support import check_support
+
+ADVANCED = "Advanced: "  # prefix of groups that come last in a form
+LAST = ("seed",)  # options outside of groups that come last
+OPTION_NAMES = {"schema_file": "--schema"}  # options that are not named as their field
+
+
+def option_name(field: str) -> str:
+    """Return the option of a field: `--max-hours` for `max_hours`."""
+    return OPTION_NAMES.get(field, "--" + field.replace("_", "-"))
+
+
+def title_of(name: str, _: FieldInfo | None = None) -> str:
+    """Return the title of a form field, which is the name of the option on the command line."""
+    return option_name(name)
+
+
+def shown(request: BaseModel) -> FieldInfo:
+    """Return a pydantic field whose form initially shows the values of `request`; options that are None stay empty."""
+    return Field(json_schema_extra={"default": request.model_dump(mode="json", exclude_none=True)})
+
+
+def make_form(schema: JsonSchemaValue) -> None:
+    """Change the schema of a request or of a group for display in a form, in place.
+
+    Args:
+        schema: JSON schema of an object with properties, from pydantic.
+    """
+    fields = schema.get("properties", {})
+    for position, (name, field) in enumerate(fields.items()):
+        title = field.setdefault("title", title_of(name))
+        field["position"] = position + (len(fields) if title.startswith(ADVANCED) or name in LAST else 0)
+        leave_empty(field)
+
+
+def leave_empty(field: dict[str, Any]) -> None:
+    """Remove null from the types and from the default of a form field."""
+    if isinstance(field.get("default"), Mapping):
+        field["default"] = {name: value for name, value in field["default"].items() if value is not None}
+    kinds = [kind for kind in field.get("anyOf", ()) if kind != {"type": "null"}]
+    if len(kinds) == 1:
+        del field["anyOf"]
+        field |= kinds[0] | field
+        if field.get("default", ...) is None:
+            del field["default"]
+
 
 FURTHER = "more"  # part of a request or group in which a form puts the options that it shows on demand
 
@@ -132,8 +182,12 @@ class Request(
         for name, group in cls.groups().items():
             field = form["properties"][name]
             field["title"] = group.model_config.get("title", name)
-            options = handler.resolve_ref_schema({"$ref": _reference(field)})["properties"]
-            patterns |= {f"^{option}$": _flat(value) for option, value in options.items()}
+            own = field if "$ref" in field else field["allOf"][0]
+            options = handler.resolve_ref_schema({"$ref": own["$ref"]})["properties"]
+            patterns |= {  # an option without a default also accepts null
+                f"^{option}$": value if "default" in value else {"anyOf": [value, {"type": "null"}]}
+                for option, value in options.items()
+            }
         make_form(form)
         return reference
 
@@ -157,13 +211,3 @@ def _by_option(request: Request) -> dict[str, Any]:
     for name, value in request.model_dump(mode="json").items():
         values |= value if name in groups else {name: value}
     return values
-
-
-def _flat(field: JsonSchemaValue) -> JsonSchemaValue:
-    """Return the schema of an option outside of its group; an option without a default also accepts null."""
-    return field if "default" in field else {"anyOf": [field, {"type": "null"}]}
-
-
-def _reference(field: dict[str, Any]) -> str:
-    """Return the reference to the schema of a group."""
-    return field["$ref"] if "$ref" in field else field["allOf"][0]["$ref"]

@@ -1,7 +1,7 @@
-"""Base of all requests for training jobs: data, model, limits, effort."""
+"""Requests for training jobs: the base of all (data, model, limits, effort), and the request of `shunter select`."""
 
 import re
-from typing import Annotated, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -9,12 +9,10 @@ from shunter.model_families import PROBLEMS, problem_of
 from shunter.requests.architecture import ModelRequest
 from shunter.requests.effort import Effort, EnsembleRequest
 from shunter.requests.groups import Request
-from shunter.requests.limits import Limits
-from shunter.requests.objective import ObjectiveText, Weights
-from shunter.requests.placement import PlacementRequest
-from shunter.requests.pricing import Pricing
+from shunter.requests.limits import Limits, ObjectiveText, Weights
+from shunter.requests.placement import ClusterRequest, PlacementRequest, Pricing
 from shunter.requests.search import SearchBudget
-from shunter.requests.source import DataRequest
+from shunter.requests.source import DataRequest, PartsRequest
 
 
 def _check_name(name: str) -> str:
@@ -125,3 +123,31 @@ class JobRequest(Request, frozen=True):
     def _only_local(self) -> bool:
         """Return True if only this machine can be chosen."""
         return True
+
+
+LOCAL_OFFERS = "local"
+ALL_OFFERS = "all"
+
+
+class SelectRequest(JobRequest, frozen=True):
+    """Request to choose a placement without training; it may include accelerators that this machine does not have."""
+
+    source: PartsRequest = Field(default=PartsRequest(), description="Source of the rows.")
+    nodes: ClusterRequest = Field(default=ClusterRequest(), description="Nodes to choose from.")
+    offers: str = Field(
+        default=ALL_OFFERS,
+        min_length=1,
+        description="Accelerators to compare: local, all (also clearly better ones of the catalogue), or names.",
+    )
+    probe_seconds: float = Field(
+        default=15.0,
+        ge=0,
+        description="Seconds after which no further probe on this machine begins; 0: predict only.",
+    )
+
+    if TYPE_CHECKING:
+
+        def __init__(self, **options: Any) -> None: ...
+
+    def _only_local(self) -> bool:
+        return self.offers.strip().lower() == LOCAL_OFFERS

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from shunter.errors import RequestError
 from shunter.requests.architecture import settings_over
-from shunter.requests.groups import Group, Request
+from shunter.requests.groups import Request
 from shunter.validation import clause, sentence, unknown
 from shunter.yaml_file import read_yaml
 
@@ -31,7 +31,10 @@ def job_text(request: Request, command: str) -> str:
     for name, field in type(request).model_fields.items():
         lines.append("")
         if name in groups:
-            lines += [*_comment(field.description), f"{name}:", *_options(getattr(request, name), indent="  ")]
+            lines += [*_comment(field.description), f"{name}:"]
+            values = getattr(request, name).model_dump(mode="json")
+            for option, about in groups[name].model_fields.items():
+                lines += _option(option, about.description, values[option], indent="  ")
         else:
             lines += _option(name, field.description, request.model_dump(mode="json", include={name})[name])
     return "\n".join(lines) + "\n"
@@ -71,12 +74,6 @@ def _laid_over(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str,
     if "set" not in given or of_file is None:
         return dict(given)
     return {**given, "set": settings_over(of_file, given["set"])}
-
-
-def _options(group: BaseModel, indent: str) -> Iterator[str]:
-    values = group.model_dump(mode="json")
-    for name, field in type(group).model_fields.items():
-        yield from _option(name, field.description, values[name], indent)
 
 
 def _option(name: str, description: str | None, value: Any, indent: str = "") -> list[str]:
@@ -119,10 +116,7 @@ def _only_known(values: Mapping[str, Any], kind: type[Request]) -> dict[str, Any
     groups = kind.groups()
     known = kind.options().keys() | groups.keys()
     kept = {name: value for name, value in values.items() if name in known}
-    return {name: _of_group(value, groups[name]) if name in groups else value for name, value in kept.items()}
-
-
-def _of_group(value: Any, group: type[Group]) -> Any:
-    if not isinstance(value, Mapping):
-        return value
-    return {key: one for key, one in value.items() if key in group.model_fields}
+    for name, value in kept.items():
+        if name in groups and isinstance(value, Mapping):
+            kept[name] = {key: one for key, one in value.items() if key in groups[name].model_fields}
+    return kept

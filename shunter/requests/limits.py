@@ -1,8 +1,97 @@
-"""Request groups of hard limits, and of the guaranteed quality of a registered model."""
+"""Hard limits, the guaranteed quality of a registered model, and the objective that the chosen placement minimises."""
 
-from pydantic import Field
+import math
+from enum import StrEnum
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
 
 from shunter.requests.groups import Group
+
+
+class Objective(StrEnum):
+    """Quantity that the choice of a placement minimises within the limits."""
+
+    TIME = "time"
+    ENERGY = "energy"
+    COST = "cost"
+    CARBON = "carbon"
+
+
+# Named products.
+NAMED = {"edp": "time=1,energy=1"}
+
+
+class Weights(BaseModel, frozen=True, extra="forbid"):
+    """Weights of the quantities: the choice minimises the product of powers time^a energy^b cost^c carbon^d.
+
+    The objective is a product because hours, kilowatt hours and money have no common unit. With `time=1,energy=0.5` one
+    per cent of time is worth two per cent of energy, in any unit and among any candidates. `edp` is `time=1,energy=1`,
+    the energy-delay product (Gonzalez and Horowitz, IEEE JSSC 31(9), 1996).
+    """
+
+    time: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    energy: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    cost: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    carbon: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Parse an objective: `energy`, `edp`, or weights such as `time=1,energy=0.5`.
+
+        Raises:
+            ValueError: A quantity is unknown, missing or given twice, or a weight is no positive number.
+        """
+        known = ", ".join([*Objective, *NAMED])
+        text = NAMED.get(text.strip(), text)
+        weights: dict[str, float] = {}
+        for part in text.split(","):
+            name, equals, number = (piece.strip() for piece in part.partition("="))
+            if name not in set(Objective):
+                raise ValueError(
+                    f"the objective {name!r} is unknown: use one of {known}, or weights such as time=1,energy=0.5"
+                )
+            if name in weights:
+                raise ValueError(f"the objective {name} has two weights: leave one out")
+            try:
+                weights[name] = float(number) if equals else 1.0
+            except ValueError:
+                raise ValueError(f"the weight {number!r} of {name} is not a number") from None
+            if not (weights[name] > 0 and math.isfinite(weights[name])):
+                raise ValueError(f"the weight {number} of {name} must be positive")
+        return cls(**weights)
+
+    @property
+    def used(self) -> dict[Objective, float]:
+        """Return the quantities with a weight above 0."""
+        return {quantity: weight for quantity in Objective if (weight := getattr(self, quantity.value))}
+
+    @property
+    def text(self) -> str:
+        """Return text such as `time` or `time=1,energy=0.5`, which `parse` reads."""
+        used = self.used
+        if len(used) == 1:
+            return str(next(iter(used)))
+        return ",".join(f"{quantity}={weight:g}" for quantity, weight in used.items())
+
+
+def _checked(text: str) -> str:
+    return Weights.parse(text).text
+
+
+ObjectiveText = Annotated[
+    str,
+    AfterValidator(_checked),
+    WithJsonSchema(  # a drop-down for one quantity, a line for several
+        {
+            "anyOf": [
+                {"title": "One quantity", "type": "string", "enum": [*map(str, Objective), *NAMED]},
+                {"title": "Weights", "type": "string", "pattern": "="},
+            ]
+        }
+    ),
+]
+
 
 LIKELY = 0.5  # probability with which the likeliest figure keeps a limit
 

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from shunter.model_families import AUTO, MODEL_FAMILIES
-from shunter.requests.formats import FORMATS
 from shunter.requests.groups import Group, Request
+from shunter.requests.source import FORMATS
 
 
 class StallRequest(Group, frozen=True, title="Advanced: stalls"):

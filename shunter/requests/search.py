@@ -1,13 +1,52 @@
-"""Request groups of the search before a training run: budget, space and method."""
+"""Request groups of the search before a training run: budget, space and method; search methods and spaces by name.
+
+The target of a method is called with a `shunter.search.context.SearchContext` and returns a
+`shunter.search.protocol.SearchMethod`; `shunter.search.methods.registry` loads it. The target of a space is a class
+with `for_dataset`, which makes a `shunter.search.protocol.Space`.
+
+Capabilities of a method:
+    only_space: The only search space of the method, which is also its default; absent if the method works on every
+        space.
+    one_at_a_time: Whether a search that only a time budget ends tries one point at a time. The reason is that the
+        method learns from each trial, or trains its own network beside the trials. False if absent.
+"""
 
 from enum import StrEnum
 from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
+from shunter.registry import Entry, Registry
 from shunter.requests.groups import Group
-from shunter.requests.search_methods import SEARCH_METHODS, SEARCH_SPACES
 from shunter.secrets import has_password
+
+SEARCH_METHODS = Registry(
+    "search method",
+    {
+        "tpe": Entry(target="shunter.search.methods.registry:build_tpe"),
+        "random": Entry(target="shunter.search.methods.registry:build_random"),
+        "nsga2": Entry(target="shunter.search.methods.registry:build_nsga2"),
+        "dnas": Entry(
+            target="shunter.extensions.nas.dnas:Dnas",
+            capabilities={"only_space": "architecture", "one_at_a_time": True},
+        ),
+        "rl": Entry(
+            target="shunter.extensions.nas.reinforce.controller:controller_for", capabilities={"one_at_a_time": True}
+        ),
+        "transfer": Entry(target="shunter.extensions.meta_learning.transfer:Transfer"),
+    },
+    group="shunter.search_methods",
+)
+SEARCH_SPACES = Registry(
+    "search space",
+    {
+        "settings": Entry(target="shunter.search.space.settings:SearchSpace"),
+        "wide": Entry(target="shunter.search.space.settings:SearchSpace"),
+        "architecture": Entry(target="shunter.extensions.nas.architecture_space:ArchitectureSpace"),
+    },
+    group="shunter.search_spaces",
+)
+
 
 FROM_VARIABLE, FROM_SECRET = "env:", "secret:"  # prefix of the variable or secret that holds an address
 WITHOUT_PASSWORD = r"^(?!.*://[^/:]*:[^@]*@)(?!.*(password|passwd|pwd)=).*$"

@@ -1,13 +1,45 @@
-"""Request group of the data."""
+"""Request group of the data, and formats of logs by name.
+
+The target of a format is a source class such as `shunter.ingestion.sources.tabular.CsvSource`, called with name, schema
+and paths. A format of `DESCRIBED` is no class but a file of `ingestion/sources/formats/`, which names such a class and
+the keys of the schema.
+"""
 
 from typing import ClassVar
 
 from pydantic import Field, field_validator
 
 from shunter.predicate import EXAMPLE, parse_predicate
-from shunter.requests.formats import FORMATS
+from shunter.registry import Entry, Registry
 from shunter.requests.groups import Group
 from shunter.secrets import has_password
+
+CRITEO, CSV, PARQUET, JSON_LINES = "criteo", "csv", "parquet", "json"
+DESCRIBED = (
+    *("ali-ccp", "amazon-reviews", "amazon-reviews-2023", "avazu", "book-crossing", "hm", "kuairec", "lastfm"),
+    *("lastfm-360k", "mind", "movielens", "movielens-100k", "movielens-csv", "netflix", "outbrain", "retailrocket"),
+    *("steam", "taobao", "yambda", "yoochoose"),
+)
+FORMATS = Registry(
+    "format",
+    {
+        CRITEO: Entry(target="shunter.ingestion.sources.criteo:CriteoSource"),
+        CSV: Entry(target="shunter.ingestion.sources.tabular:CsvSource"),
+        PARQUET: Entry(target="shunter.ingestion.sources.tabular:ParquetSource"),
+        JSON_LINES: Entry(target="shunter.ingestion.sources.lines:JsonSource"),
+        "libsvm": Entry(target="shunter.ingestion.sources.lines:LibsvmSource"),
+        "libffm": Entry(target="shunter.ingestion.sources.lines:LibffmSource"),
+        "vw": Entry(target="shunter.ingestion.sources.lines:VwSource"),
+        "recbole": Entry(target="shunter.ingestion.sources.lines:RecboleSource"),
+        "grouped-csv": Entry(target="shunter.ingestion.sources.lines:GroupedCsvSource"),
+        **{
+            name: Entry(target="shunter.ingestion.sources.described:described", capabilities={"is_described": True})
+            for name in DESCRIBED
+        },
+    },
+    group="shunter.formats",
+    defaults={"is_described": False},
+)
 
 
 class DataRequest(Group, frozen=True, title="Data"):

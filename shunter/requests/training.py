@@ -1,4 +1,9 @@
-"""Request of `shunter train` and `shunter tune`: one pydantic model for command line, Prefect form and Python."""
+"""Request of `shunter train` and `shunter tune`, and loggers beside MLflow by name.
+
+The target of a logger is called with the folder for its files and the name of the tree of runs, and returns a
+`shunter.tracking.loggers.RunLogger`. Its capabilities are the `module` that it imports, the `package` that holds the
+module, and the `extra` of Shunter that installs the package.
+"""
 
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Self
@@ -6,13 +11,56 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from shunter.model_families import is_ranking
+from shunter.registry import Entry, Registry, check_package
 from shunter.requests.checkpoints import CheckpointRequest
-from shunter.requests.cluster import ClusterRequest
 from shunter.requests.effort import CLICK_BASELINES, RANKING_BASELINES, TREES, TrainingEffort, parse_baselines
 from shunter.requests.job import JobRequest, RegisteredName, model_name_of
 from shunter.requests.limits import PromiseRequest
+from shunter.requests.placement import ClusterRequest
 from shunter.requests.search import SearchRequest
 from shunter.requests.source import PartsRequest
+
+LOGGERS = Registry(
+    "logger",
+    {
+        "tensorboard": Entry(
+            target="shunter.extensions.loggers.event_files:TensorBoardLogger",
+            capabilities={"module": "tensorboardX", "package": "tensorboardX", "extra": "tensorboard"},
+        ),
+        "wandb": Entry(
+            target="shunter.extensions.loggers.event_files:WandbLogger",
+            capabilities={"module": "wandb", "package": "wandb", "extra": "wandb"},
+        ),
+    },
+    group="shunter.loggers",
+    defaults={"module": "", "package": "", "extra": ""},
+)
+
+
+def parse_loggers(text: str | None) -> tuple[str, ...]:
+    """Parse names of loggers such as `tensorboard,wandb`; none for None.
+
+    Raises:
+        ValueError: A part is no logger.
+    """
+    names = tuple(dict.fromkeys(part.strip() for part in text.split(","))) if text else ()
+    for name in names:
+        if name not in LOGGERS:
+            raise ValueError(f"{name!r} is no logger: use {', '.join(LOGGERS.names)}, several with commas")
+    return names
+
+
+def check_loggers(text: str | None) -> None:
+    """Raise unless the requested loggers can be used.
+
+    Raises:
+        MissingExtensionError: The folder of the extension is absent.
+        MissingPackageError: A package of an extra is not installed.
+    """
+    for name in parse_loggers(text):
+        module, package, extra = (str(LOGGERS.capability(name, one)) for one in ("module", "package", "extra"))
+        if module:
+            check_package(module, package, extra)
 
 
 class Promote(StrEnum):
@@ -28,13 +76,7 @@ PROMOTE = Field(
 )
 
 
-def _checked_loggers(text: str | None) -> str | None:
-    from shunter.requests.loggers import parse_loggers  # most requests name none
-
-    return ",".join(parse_loggers(text)) or None
-
-
-LogTo = Annotated[str | None, AfterValidator(_checked_loggers)]
+LogTo = Annotated[str | None, AfterValidator(lambda text: ",".join(parse_loggers(text)) or None)]
 LOG_TO = Field(
     default=None,
     min_length=1,

@@ -20,7 +20,7 @@ from shunter.engine.stopping import ShouldStop
 from shunter.engine.trained_model import TrainedModel, read_finished
 from shunter.errors import CheckpointError
 from shunter.hardware.types import Placement
-from shunter.periodic import periodic
+from shunter.parallel import periodic
 from shunter.planner.predict.observe import Expectation
 from shunter.requests import CheckpointRequest
 from shunter.tasks.progress_line import FlowBar, ProgressLine, progress_line

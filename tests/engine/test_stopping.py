@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from shunter import periodic
+from shunter import parallel
 from shunter.engine.stopping import (
     CLOCK_FILE,
     WORK,
@@ -163,7 +163,7 @@ def test_the_clock_of_a_command_goes_on_after_an_interruption(tmp_path: Path) ->
 
 
 def test_a_killed_attempt_has_kept_its_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(periodic, "INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(parallel, "INTERVAL_SECONDS", 0.01)
     killed, again = HandClock(), HandClock()
     with killed.kept_in(tmp_path), killed.counting("trials"):
         killed.now += 7.0

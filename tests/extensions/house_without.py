@@ -49,7 +49,7 @@ from shunter.registry import Registry  # noqa: E402
 from shunter.reporting.page.sections import REPORT_SECTIONS  # noqa: E402
 from shunter.requests import SEARCH_METHODS, SEARCH_SPACES, ProfileRequest, TrainRequest  # noqa: E402
 from shunter.requests.effort import RESULT_LIMITS  # noqa: E402
-from shunter.requests.loggers import LOGGERS  # noqa: E402
+from shunter.requests.training import LOGGERS  # noqa: E402
 from shunter.search.context import SearchContext  # noqa: E402
 from shunter.search.methods.registry import PAST_SEARCHES, build_method  # noqa: E402
 from shunter.search.protocol import BudgetLeft  # noqa: E402

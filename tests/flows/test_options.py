@@ -10,7 +10,7 @@ from shunter.flows.command import cli, flow_commands
 from shunter.flows.command.cli import app
 from shunter.flows.command.options import JOB_REQUESTS, build, options_of
 from shunter.requests import Objective, Request, SelectRequest, TrainRequest
-from shunter.requests.form import option_name
+from shunter.requests.groups import option_name
 from shunter.requests.job_file import job_text
 
 

@@ -22,7 +22,7 @@ READERS_OF_FOREIGN_TEXTS = {
     "extensions/distributed/node_readers.py": "compares the content of two files",
     "extensions/distributed/planning/partition.py": "a name of TorchRec",
     "search/study/storage.py": "messages of databases",
-    "shunter/periodic.py": "logs a message once",
+    "shunter/parallel.py": "logs a message once",
     "tasks/retention.py": "messages of SQLite",
     "tasks/retries.py": "messages of SQLite",
     "tasks/run_log.py": "ends a line with a full stop",

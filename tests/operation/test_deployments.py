@@ -22,7 +22,7 @@ from shunter.operation.deployments import NightlySchedule, deployed_flows, regis
 from shunter.operation.forms import flat_options, shorten
 from shunter.operation.servers import WORK_POOL
 from shunter.requests import FORMATS, Billing, Limits, Objective, ProfileRequest, Request, SelectRequest, TrainRequest
-from shunter.requests.form import option_name
+from shunter.requests.groups import option_name
 from shunter.requests.training import Promote
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.settings import PROJECT_ROOT

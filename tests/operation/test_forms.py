@@ -11,7 +11,7 @@ from shunter.flows.command import flow_commands
 from shunter.operation.deployments import deployed_flows
 from shunter.operation.forms import AS_USUAL, CHANGE, arrange, flat_options, shorten
 from shunter.requests import Request, TrainRequest
-from shunter.requests.form import title_of
+from shunter.requests.groups import title_of
 
 FLOWS = {flow.name: flow for flow in deployed_flows()}
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from mlflow import MlflowClient
 
-from shunter import periodic
+from shunter import parallel
 from shunter.engine.checkpoint.checked_files import read_json, write_json
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.stopping import CLOCK_FILE, StopKind, StopLimit
@@ -125,7 +125,7 @@ def test_what_a_trial_uses_is_kept_while_it_trains(
     dataset: Dataset, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A kill gives no chance to write it down at the end of the trial."""
-    monkeypatch.setattr(periodic, "INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(parallel, "INTERVAL_SECONDS", 0.01)
     asked: list[bool] = []
 
     def wait_in_the_first_trial() -> None:

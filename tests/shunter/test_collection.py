@@ -4,7 +4,7 @@ import gc
 
 import pytest
 
-from shunter.collection import loading
+from shunter.python_processes import loading
 
 
 def test_garbage_is_collected_again_after_loading_even_where_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:

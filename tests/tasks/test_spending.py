@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shunter import periodic
+from shunter import parallel
 from shunter.engine.stopping import StopKind, StopLimit, StoppedError, StopReason
 from shunter.hardware.meters import meter as meters
 from shunter.hardware.meters.component import Component
@@ -123,7 +123,7 @@ def test_what_a_killed_attempt_had_used_counts_once_though_it_could_say_nothing(
     tmp_path: Path, devices: dict[str, Counter], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the killed attempts a copy of their folder is taken while they are amid a step."""
-    monkeypatch.setattr(periodic, "INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(parallel, "INTERVAL_SECONDS", 0.01)
     folder = tmp_path / "state"
     for attempt in range(1, 4):
         with (

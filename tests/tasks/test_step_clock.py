@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from shunter.flows.command.summary import format_time
 from shunter.hardware.meters.meter import cpu_power_model
-from shunter.process_age import WORKER_RUN, process_age_seconds, process_of_one_run, seconds_before_run
+from shunter.python_processes import WORKER_RUN, process_age_seconds, process_of_one_run, seconds_before_run
 from shunter.settings import PROJECT_ROOT
 from shunter.tasks.process_energy import ProcessEnergy
 from shunter.tasks.step_clock import OTHER, START, StepClock
@@ -125,7 +125,8 @@ def test_the_energy_of_a_process_leaves_out_the_work_of_a_meter() -> None:
 
 def test_a_process_knows_how_long_it_has_lived() -> None:
     assert process_age_seconds() <= process_age_seconds()
-    asked = "import time; from shunter.process_age import process_age_seconds as a; age = a(); print(time.time() - age)"
+    module = "shunter.python_processes"
+    asked = f"import time; from {module} import process_age_seconds as a; age = a(); print(time.time() - age)"
     before = time.time()
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True, cwd=PROJECT_ROOT)
     assert before - 0.05 <= float(done.stdout) <= time.time()

@@ -13,7 +13,7 @@ from shunter.errors import RequestError
 from shunter.ingestion.batch import MISSING_KEY
 from shunter.ingestion.encoding.columns import keys as keys_of
 from shunter.ingestion.encoding.value_counts import ValueCounts
-from shunter.requests.items import IndexChoice
+from shunter.requests.effort import IndexChoice
 from shunter.tracking.registry.serving import RankingScorer
 
 USERS_AT_ONCE = 256  # users in one yielded frame

@@ -10,7 +10,7 @@ from pydantic import Field
 from shunter.engine.metrics import binary_entropy
 from shunter.errors import DataError, TrainingError
 from shunter.frozen import Frozen
-from shunter.statistics.bootstrap import one_sided_bounds, resampled_block_means
+from shunter.statistics import one_sided_bounds, resampled_block_means
 
 
 class ChampionComparison(Frozen):

@@ -18,7 +18,6 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.ranking.storage import is_ranker
 from shunter.errors import RequestError, TrackingError
 from shunter.frozen import Frozen
-from shunter.requests.sizes import parse_bytes
 from shunter.tracking.callbacks import call
 from shunter.tracking.convention import SCHEMA_VERSION
 from shunter.tracking.outbox import LOCAL, StoreAwayError
@@ -36,6 +35,7 @@ from shunter.tracking.registry.signing import (
 from shunter.tracking.registry.versions import CHAMPION, make_champion, only_model
 from shunter.tracking.runs import Run, open_run
 from shunter.tracking.store import open_store, tracking_errors, tracking_uri
+from shunter.validation import parse_bytes
 
 if TYPE_CHECKING:
     from mlflow.entities import LoggedModel

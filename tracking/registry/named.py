@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shunter.collection import loading
 from shunter.engine.checkpoint.checkpoint_settings import FULL_PRECISION, Bits
 from shunter.errors import RequestError, TrackingError
+from shunter.python_processes import loading
 from shunter.registry import Entry, Registry
 from shunter.tracking.listing import find_version
 from shunter.tracking.registry.signing import (

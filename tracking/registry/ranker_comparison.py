@@ -19,7 +19,7 @@ from shunter.errors import DataError
 from shunter.frozen import Frozen
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.encoding.shared_rows import shared_rows
-from shunter.statistics.bootstrap import one_sided_bounds, resampled_block_means
+from shunter.statistics import one_sided_bounds, resampled_block_means
 from shunter.tracking.registry.versions import ModelFiles
 
 if TYPE_CHECKING:

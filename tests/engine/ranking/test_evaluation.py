@@ -17,7 +17,7 @@ from shunter.models.graph import Graph, history_rankers
 from shunter.models.graph.history_rankers import SparseHistoryRanker
 from shunter.models.graph.itemknn import ItemKnn, ItemKnnSpec
 from shunter.models.graph.ranker import VectorRanker, popularity_ranker
-from shunter.statistics.bootstrap import mean_interval
+from shunter.statistics import mean_interval
 
 USERS, ITEMS = 6, 30
 PAIRS = st.sets(st.tuples(st.integers(1, USERS - 1), st.integers(1, ITEMS - 1)), max_size=60)

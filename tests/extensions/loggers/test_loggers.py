@@ -14,7 +14,7 @@ import pytest
 
 from shunter.errors import MissingPackageError, UnknownNameError
 from shunter.requests import TrainRequest
-from shunter.requests.loggers import LOGGERS, check_loggers, parse_loggers
+from shunter.requests.training import LOGGERS, check_loggers, parse_loggers
 from shunter.tracking.loggers import OPEN_LOGGERS, OpenLoggers, opened
 from shunter.tracking.runs import child_run, open_run, start_run
 

@@ -21,7 +21,7 @@ from shunter.ingestion.sources.described import described, recognise
 from shunter.ingestion.sources.open import open_source
 from shunter.ingestion.sources.tabular import TableSource
 from shunter.ingestion.time_format import TimeReading
-from shunter.requests.formats import DESCRIBED, FORMATS
+from shunter.requests.source import DESCRIBED, FORMATS
 
 AVAZU = (
     "id,click,hour,C1,banner_pos,site_id,site_domain,site_category,app_id,app_domain,app_category,device_id,device_ip"

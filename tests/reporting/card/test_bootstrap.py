@@ -11,7 +11,7 @@ from threadpoolctl import threadpool_info
 
 from shunter.engine.metrics import compute_metrics
 from shunter.reporting.card.bootstrap import STATISTICS, _SortedRows, bootstrap
-from shunter.statistics.bootstrap import POISSON_TABLE, poisson_counts
+from shunter.statistics import POISSON_TABLE, poisson_counts
 
 
 def binormal(rows: int, distance: float, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:

@@ -17,7 +17,7 @@ from shunter.reporting.card.calibration import (
     expected_calibration_error,
     reliability,
 )
-from shunter.statistics.intervals import wilson_interval
+from shunter.statistics import wilson_interval
 
 
 @settings(max_examples=15, deadline=None)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from shunter.requests import TrainRequest
-from shunter.requests.sizes import parse_bytes
+from shunter.validation import parse_bytes
 
 
 @given(st.integers(1, 2**20), st.sampled_from([("KiB", 2**10), ("MiB", 2**20), ("GiB", 2**30), ("MB", 10**6), ("", 1)]))

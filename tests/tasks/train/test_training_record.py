@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from shunter import periodic
+from shunter import parallel
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
@@ -80,7 +80,7 @@ def test_finished_training_teaches_its_steps_beside_the_prediction(
 def test_energy_is_kept_while_it_trains_for_the_attempt_after_a_kill(
     dataset: Dataset, parent: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(periodic, "INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(parallel, "INTERVAL_SECONDS", 0.01)
     seen: list[float] = []
 
     def wait_in_the_first_epoch() -> None:

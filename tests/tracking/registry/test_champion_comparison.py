@@ -6,7 +6,7 @@ from scipy.special import expit
 
 from shunter.engine.metrics import row_losses
 from shunter.errors import DataError, TrainingError
-from shunter.statistics.bootstrap import MOST_BLOCKS, resampled_block_means
+from shunter.statistics import MOST_BLOCKS, resampled_block_means
 from shunter.tracking.registry.champion_comparison import compare_losses
 
 

@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from shunter import periodic as module
+from shunter import parallel as module
 from shunter.errors import CheckpointError
-from shunter.periodic import periodic
+from shunter.parallel import periodic
 
 PATIENCE_SECONDS = 60
 

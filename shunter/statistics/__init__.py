@@ -1,1 +1,0 @@
-"""Shared statistics functions; the package imports only numpy."""
