@@ -16,8 +16,7 @@ from shunter.requests import ProfileRequest, TrainRequest, shown
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import ANALYSIS, TRAINING_ANALYSES, TrainingAnalysis, check_request, profile_machine
-from shunter.tasks.results import markdown_table, show_result
-from shunter.tasks.run_log import log_sentence
+from shunter.tasks.run_log import log_sentence, markdown_table, show_result
 from shunter.tasks.run_names import named_by
 from shunter.tracking.profiles import PICTURES, log_pictures, log_profiles, profile_metrics
 from shunter.tracking.runs import closing, start_run

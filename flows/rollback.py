@@ -3,10 +3,9 @@
 from prefect import flow
 from prefect.runtime import flow_run
 
-from shunter.tasks.events import announce
 from shunter.tasks.notify import notify
-from shunter.tasks.results import markdown_table, show_result
 from shunter.tasks.rollback import Rollback, restore_champion
+from shunter.tasks.run_log import announce, markdown_table, show_result
 from shunter.tasks.run_names import named_by
 
 

@@ -16,7 +16,7 @@ from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_cluster, profile_hardware
 from shunter.tasks.report import report
-from shunter.tasks.results import REPORT, markdown_table, show_result
+from shunter.tasks.run_log import REPORT, markdown_table, show_result
 from shunter.tasks.run_names import named_by
 from shunter.tasks.select import log_decision, select
 from shunter.tracking.reports import log_config, log_request

@@ -37,8 +37,8 @@ from shunter.tasks.notify import notify
 from shunter.tasks.profile import is_profiled, profile_cluster, profile_hardware
 from shunter.tasks.recipes import TrainingOutcome, recipe_of
 from shunter.tasks.repetition import Repeat, Repetition, keep_choices
-from shunter.tasks.results import REPORT, link_run
 from shunter.tasks.run_context import RunContext
+from shunter.tasks.run_log import REPORT, link_run
 from shunter.tasks.run_names import named_by
 from shunter.tasks.run_state import RunState, check_copies, forget_copies
 from shunter.tasks.select import estimate, log_decision, select

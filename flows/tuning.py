@@ -29,7 +29,7 @@ from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_hardware
 from shunter.tasks.recipes import recipe_of
 from shunter.tasks.report import report
-from shunter.tasks.results import REPORT, markdown_table, show_result
+from shunter.tasks.run_log import REPORT, markdown_table, show_result
 from shunter.tasks.run_names import named_by
 from shunter.tasks.run_state import RunState
 from shunter.tasks.select import estimate, log_decision, select

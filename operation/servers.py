@@ -50,8 +50,13 @@ def prefect_service(port: int, database: str | None = None) -> Service:
         RequestError: Other machines could reach the server, but no password is set for them.
         ShunterError: The password cannot be stored.
     """
-    where = exposure()
-    check_prefect(where)
+    where, password = exposure(), os.environ.get("PREFECT_SERVER_API_AUTH_STRING", "")
+    if where.is_public and (not password or os.environ.get("PREFECT_API_AUTH_STRING") != password):
+        raise RequestError(
+            f"Prefect is not started on {where.host} without a password, because anyone who reaches it can "
+            "run code: set PREFECT_SERVER_API_AUTH_STRING=user:password, and PREFECT_API_AUTH_STRING to "
+            "the same value."
+        )
     url = f"http://{where.reached_at}:{port}/api"
     command = ("-m", PREFECT, "server", "start", "--host", where.host, "--port", str(port))
     return Service(
@@ -202,21 +207,6 @@ def worker_name() -> str:
 
     own = f"{machine_id()} {Settings().home.resolve()}"
     return f"{socket.gethostname()}-{hashlib.blake2b(own.encode(), digest_size=4).hexdigest()}"
-
-
-def check_prefect(where: Exposure) -> None:
-    """Raise if other machines could reach Prefect without a password.
-
-    Raises:
-        RequestError: The server's auth string is not set, or its clients have another auth string.
-    """
-    password = os.environ.get("PREFECT_SERVER_API_AUTH_STRING", "")
-    if where.is_public and (not password or os.environ.get("PREFECT_API_AUTH_STRING") != password):
-        raise RequestError(
-            f"Prefect is not started on {where.host} without a password, because anyone who reaches it can "
-            "run code: set PREFECT_SERVER_API_AUTH_STRING=user:password, and PREFECT_API_AUTH_STRING to "
-            "the same value."
-        )
 
 
 def mlflow_auth(where: Exposure) -> tuple[tuple[str, ...], dict[str, str]]:

@@ -42,11 +42,11 @@ from shunter.retraining.nightly_steps import evaluate_challenger, ingest_days
 from shunter.retraining.plan import NightlyPlan
 from shunter.retraining.promise import DayCheck, check_day, promise_tags
 from shunter.tasks.accelerators import reserve_for_flow
-from shunter.tasks.events import announce
 from shunter.tasks.evidence import record_trainings
 from shunter.tasks.profile import profile_hardware
 from shunter.tasks.register import doubt_of, misses, register
 from shunter.tasks.run_context import exploration_limit
+from shunter.tasks.run_log import announce
 from shunter.tasks.run_state import StateFolder
 from shunter.tasks.select import log_decision, select
 from shunter.tasks.train import train_member

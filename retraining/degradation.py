@@ -10,7 +10,7 @@ from shunter.frozen import Frozen
 from shunter.retraining.findings import Finding
 from shunter.retraining.nightly_request import WhenBroken
 from shunter.retraining.nightly_runs import NightlyResult, nightly_runs_of
-from shunter.tasks.events import announce
+from shunter.tasks.run_log import announce
 from shunter.tracking.registry.champion_comparison import ChampionComparison
 from shunter.tracking.registry.ranker_comparison import RankingComparison
 from shunter.tracking.registry.versions import Version, roll_back

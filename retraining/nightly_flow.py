@@ -39,10 +39,9 @@ from shunter.retraining.plan import NightlyPlan, yesterday
 from shunter.retraining.ranker_challenger import challenge_ranker, check_ranking_request
 from shunter.retraining.trend import LABELS
 from shunter.settings import Settings
-from shunter.tasks.events import announce
 from shunter.tasks.evidence import recorded_run
 from shunter.tasks.notify import notify
-from shunter.tasks.results import REPORT, show_result
+from shunter.tasks.run_log import REPORT, announce, show_result
 from shunter.tasks.run_names import named_by
 from shunter.tasks.run_state import StateFolder
 from shunter.tasks.spending import charged, spending

@@ -23,7 +23,7 @@ from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.plan import NightlyPlan
 from shunter.retraining.trend import build_trend, trend_table
 from shunter.settings import Settings
-from shunter.tasks.ingest_progress import ingest_progress
+from shunter.tasks.ingest import ingest_progress
 from shunter.tasks.recipes import check_label
 from shunter.tracking.registry.champion_comparison import ChampionComparison
 from shunter.tracking.registry.ranker_comparison import RankingComparison, compare_rankers

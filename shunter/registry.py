@@ -124,17 +124,14 @@ class Registry:
                 raise MissingExtensionError(self.role, name, missing)
             return found
         if name in self._foreign:
-            return self._checked(self._foreign[name].load())
+            found = self._foreign[name].load()
+            stated = (capability for one in self.entries.values() for capability in one.capabilities)
+            known = tuple(dict.fromkeys((*self.defaults, *stated)))
+            for unknown in sorted({*found.capabilities} - {*known}):  # such as a misspelt one
+                nearest = get_close_matches(unknown, known, n=1)
+                raise UnknownNameError(f"capability of a {self.role}", unknown, known, nearest)
+            return found
         raise UnknownNameError(self.role, name, self.names, get_close_matches(name, self.names, n=1))
-
-    def _checked(self, entry: Entry) -> Entry:
-        """Return the entry; raise if it states a capability that no entry of this role has, such as a misspelt one."""
-        stated = (capability for one in self.entries.values() for capability in one.capabilities)
-        known = tuple(dict.fromkeys((*self.defaults, *stated)))
-        for unknown in sorted({*entry.capabilities} - {*known}):
-            nearest = get_close_matches(unknown, known, n=1)
-            raise UnknownNameError(f"capability of a {self.role}", unknown, known, nearest)
-        return entry
 
     def load(self, name: str) -> Any:
         """Import and return the implementation of a name; raises as `entry`."""

@@ -17,6 +17,17 @@ PROJECT_ROOT = Path(__file__).resolve().parent.parent
 _UNADDRESSABLE = re.compile(r"\?|%[0-9A-Fa-f]{2}")  # would begin a query, or be read as another character
 
 
+class Below:
+    """Descriptor of a path below the home."""
+
+    def __init__(self, *parts: str) -> None:
+        self._parts = parts
+
+    def __get__(self, settings: "Settings | None", kind: type | None = None) -> Path:
+        """Return the path of the settings' home."""
+        return Path() if settings is None else settings.home.joinpath(*self._parts)
+
+
 class Settings(BaseSettings):
     """Locations, each settable by an environment variable `SHUNTER_<NAME>`.
 
@@ -24,7 +35,7 @@ class Settings(BaseSettings):
     `settings()`.
     """
 
-    model_config = SettingsConfigDict(env_prefix="SHUNTER_", frozen=True, extra="ignore")
+    model_config = SettingsConfigDict(env_prefix="SHUNTER_", frozen=True, extra="ignore", ignored_types=(Below,))
 
     def __init__(self, **values: Any) -> None:
         """Read the settings from environment variables.
@@ -115,6 +126,43 @@ class Settings(BaseSettings):
         "shell.",
     )
 
+    process_directory = Below("services", "folder")
+    """Working folder of the processes that this home starts; nothing is written there on purpose."""
+    services_directory = Below("services")
+    """Folder with a JSON file for each process that `shunter up` has started, and the logs."""
+    deployment_data_directory = Below("data")
+    """Folder that a deployment may read if `data_roots` is not set."""
+    model_keys_directory = Below("model-keys")
+    """Folder with copies of the keys that this home has signed models with, one file for each key."""
+    accepted_models_directory = Below("accepted-models")
+    """Folder of the fingerprints of models that `--accept` has named, one empty file for each model."""
+    prices_path = Below("prices.yaml")
+    """The user's file of prices, which need not exist."""
+    cache_directory = Below("cache")
+    """Folder of ingested data sets, one subfolder for each content fingerprint."""
+    frames_directory = Below("frames")
+    """Folder of data frames that Python callers passed, as Parquet files, one subfolder for each content."""
+    traces_directory = Below("traces")
+    """Folder of the traced operations of a step, one JSON file for each shape of a model."""
+    baselines_directory = Below("baselines")
+    """Folder of trained baselines, one subfolder per combination of data, settings, schedule and code."""
+    data_features_directory = Below("data_features")
+    """Folder of meta-features, one JSON file for each data set and version of the code that computes them."""
+    operators_directory = Below("operators")
+    """Folder of measured operator times, one JSON file for each machine and kind of measurement."""
+    executed_plans = Below("plans", "executed.jsonl")
+    """File of the measured steps of executed plans, one line each, which calibrate later plans."""
+    profile_directory = Below("profiles")
+    """Folder of measured hardware profiles, one JSON file for each machine."""
+    runs_directory = Below("runs")
+    """Folder of the state of resumable runs: studies, checkpoints and placement decisions."""
+    nights_directory = Below("nights")
+    """Folder of nightly retraining: the daily logs and the state, one subfolder for each registered model."""
+    downloads_directory = Below("downloads")
+    """Folder of files from a package registry, checked against their SHA-256."""
+    objects_directory = Below("objects")
+    """Folder of local copies of remote files and tables, one subfolder for each version of a remote address."""
+
     @field_validator("home", "tracking_directory", "catalogue", "model_key", "lock_directory")
     @classmethod
     def _absolute(cls, path: Path | None) -> Path | None:
@@ -136,19 +184,9 @@ class Settings(BaseSettings):
         return {names[name]: str(path) for name, path in paths.items() if variables.get(names[name])}
 
     @property
-    def process_directory(self) -> Path:
-        """Working folder of the processes that this home starts; nothing is written there on purpose."""
-        return self.home / "services" / "folder"
-
-    @property
     def locks(self) -> Path:
         """Folder of the locks that reserve accelerators."""
         return self.lock_directory or self.home / "locks"
-
-    @property
-    def services_directory(self) -> Path:
-        """Folder with a JSON file for each process that `shunter up` has started, and the logs."""
-        return self.home / "services"
 
     host: str = Field(default="127.0.0.1", description="Address on which the web interfaces listen.")
 
@@ -198,11 +236,6 @@ class Settings(BaseSettings):
     )
 
     @property
-    def deployment_data_directory(self) -> Path:
-        """Folder that a deployment may read if `data_roots` is not set."""
-        return self.home / "data"
-
-    @property
     def opened_roots_path(self) -> Path:
         """File with further folders that deployments may read: those of `shunter up` and those of nightly runs."""
         return self.services_directory / "opened_roots.json"
@@ -213,84 +246,9 @@ class Settings(BaseSettings):
         return self.model_key or self.home / "model.key"
 
     @property
-    def model_keys_directory(self) -> Path:
-        """Folder with copies of the keys that this home has signed models with, one file for each key."""
-        return self.home / "model-keys"
-
-    @property
-    def accepted_models_directory(self) -> Path:
-        """Folder of the fingerprints of models that `--accept` has named, one empty file for each model."""
-        return self.home / "accepted-models"
-
-    @property
     def catalogue_path(self) -> Path:
         """File of the user's additions to the hardware catalogue; need not exist."""
         return self.catalogue or self.home / "catalogue.yaml"
-
-    @property
-    def prices_path(self) -> Path:
-        """The user's file of prices, which need not exist."""
-        return self.home / "prices.yaml"
-
-    @property
-    def cache_directory(self) -> Path:
-        """Folder of ingested data sets, one subfolder for each content fingerprint."""
-        return self.home / "cache"
-
-    @property
-    def frames_directory(self) -> Path:
-        """Folder of data frames that Python callers passed, as Parquet files, one subfolder for each content."""
-        return self.home / "frames"
-
-    @property
-    def traces_directory(self) -> Path:
-        """Folder of the traced operations of a step, one JSON file for each shape of a model."""
-        return self.home / "traces"
-
-    @property
-    def baselines_directory(self) -> Path:
-        """Folder of trained baselines, one subfolder per combination of data, settings, schedule and code."""
-        return self.home / "baselines"
-
-    @property
-    def data_features_directory(self) -> Path:
-        """Folder of meta-features, one JSON file for each data set and version of the code that computes them."""
-        return self.home / "data_features"
-
-    @property
-    def operators_directory(self) -> Path:
-        """Folder of measured operator times, one JSON file for each machine and kind of measurement."""
-        return self.home / "operators"
-
-    @property
-    def executed_plans(self) -> Path:
-        """File of the measured steps of executed plans, one line each, which calibrate later plans."""
-        return self.home / "plans" / "executed.jsonl"
-
-    @property
-    def profile_directory(self) -> Path:
-        """Folder of measured hardware profiles, one JSON file for each machine."""
-        return self.home / "profiles"
-
-    @property
-    def runs_directory(self) -> Path:
-        """Folder of the state of resumable runs: studies, checkpoints and placement decisions."""
-        return self.home / "runs"
-
-    @property
-    def nights_directory(self) -> Path:
-        """Folder of nightly retraining: the daily logs and the state, one subfolder for each registered model."""
-        return self.home / "nights"
-
-    @property
-    def downloads_directory(self) -> Path:
-        """Folder of files from a package registry, checked against their SHA-256."""
-        return self.home / "downloads"
-
-    @property
-    def objects_directory(self) -> Path:
-        """Folder of local copies of remote files and tables, one subfolder for each version of a remote address."""
-        return self.home / "objects"
 
     @property
     def tracking_root(self) -> Path:

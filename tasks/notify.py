@@ -1,7 +1,6 @@
 """Notification about a flow run that has failed or crashed."""
 
 import json
-import re
 import shlex
 import subprocess
 import urllib.request
@@ -13,6 +12,7 @@ from prefect.client.schemas.objects import FlowRun, State
 from prefect.logging.loggers import flow_run_logger
 from prefect.settings import get_current_settings
 
+from shunter.secrets import without_secrets
 from shunter.settings import Settings
 
 TIMEOUT_SECONDS = 10
@@ -40,7 +40,7 @@ def notify_about(flow_name: str, flow_run: FlowRun, state: State[Any]) -> None:
 
 def description(flow_name: str, flow_run: FlowRun, state: State[Any]) -> dict[str, str]:
     """Return the fields of the message: `text` is a sentence for chat services, the other fields are for programs."""
-    reason = without_passwords(state.message or "no reason given")
+    reason = without_secrets(state.message or "no reason given")
     values = {
         "text": f"{flow_name} {flow_run.name} ended as {state.name}: {reason}",
         "flow": flow_name,
@@ -51,11 +51,6 @@ def description(flow_name: str, flow_run: FlowRun, state: State[Any]) -> dict[st
     }
     ui = get_current_settings().ui_url
     return {**values, "url": f"{ui}/runs/flow-run/{flow_run.id}"} if ui else values
-
-
-def without_passwords(text: str) -> str:
-    """Return the text without the user names and passwords of its URLs."""
-    return re.sub(r"//[^/@\s]*@", "//***@", text)
 
 
 def _attempt(

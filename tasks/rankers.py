@@ -35,7 +35,7 @@ from shunter.requests import TrainRequest, baselines_of
 from shunter.search.minutes import Minutes, unlimited
 from shunter.search.protocol import Outcome, Parameters
 from shunter.search.ranking import RankingSearch, RankingSpace
-from shunter.tasks.baselines.kept import UNTIMED_ENDS, BaselineChoice, digest_key, keep_ranking, reuse_ranking
+from shunter.tasks.baselines.kept import UNTIMED_ENDS, BaselineChoice, digest_key, keep, reuse
 from shunter.tasks.card.ranking import write_ranking_card
 from shunter.tasks.ensemble import reserve_ending
 from shunter.tasks.evidence import record_trainings
@@ -167,7 +167,7 @@ def train_rankers(run: RunContext) -> list[RankedBaseline]:
         choice_path = run.directory / "rankers" / f"{family}{CHOICES.removeprefix('*')}"
         choice = BaselineChoice.read(choice_path)
         key = _key(run, space)
-        stored = reuse_ranking(key) if choice is None or choice.reused_of is not None else None
+        stored = reuse(key, RankedBaseline) if choice is None or choice.reused_of is not None else None
         if stored is not None:
             BaselineChoice(reused_of=stored.model.placement).save(choice_path)
             found.append(stored)
@@ -186,7 +186,7 @@ def train_rankers(run: RunContext) -> list[RankedBaseline]:
         found.append(retrain_best(run, tried, purpose))
         ends = [one.stop_reason.kind in UNTIMED_ENDS for one in tried.trained]
         if len(ends) == len(space.first()) and all(ends) and found[-1].model is not tried.best:
-            keep_ranking(key, found[-1])
+            keep(key, found[-1], run.dataset)
     return found
 
 

@@ -1,16 +1,23 @@
-"""Log of a run in Prefect: trials, decision, quality compared with baselines, and links."""
+"""What Prefect shows of a run: log lines, result pages with tables and links to MLflow, and events about models."""
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.errors import TrackingError
+from shunter.markdown import narrow_tables, plain
 from shunter.reporting.card.figures import BaselineFigures
 from shunter.reporting.card.ranking_baselines import RankingBaseline
-from shunter.tracking.links import run_link
+from shunter.tracking.links import VIEW, pages_address, run_link
 from shunter.tracking.registry.models import RegisteredModel
 from shunter.tracking.registry.rival import rival_of
+from shunter.tracking.reports import artifact_link
+
+RUN = "Run in MLflow"
+REPORT = {"Report": "report.html"}
+Happening = Literal["promoted", "not-promoted", "rolled-back", "promise-broken", "degraded"]
 
 
 def log_sentence(sentence: str) -> None:
@@ -67,3 +74,73 @@ def outcome_sentences(
             told.append(f"{which}, version {rival.version}, has {figures} on the test part of {data}.")
         told.append(f"In MLflow: {link}")
     return [f"{sentence.rstrip('.')}." if "://" not in sentence else sentence for sentence in told]
+
+
+def show_markdown(key: str, markdown: str, description: str | None = None) -> None:
+    """Show Markdown, with wide tables divided, as an artifact of the running flow; do nothing outside of a flow."""
+    from prefect.artifacts import create_markdown_artifact
+    from prefect.runtime import flow_run
+
+    if flow_run.id is not None:
+        create_markdown_artifact(narrow_tables(markdown), key=key, description=description)
+
+
+def show_result(
+    key: str, sentence: str, markdown: str = "", *, run_id: str | None = None, files: Mapping[str, str] | None = None
+) -> None:
+    """Show a result as artifacts of the running flow, and write it to its log; do nothing outside of a flow.
+
+    Pictures are linked: Prefect would print the bytes of an embedded picture over its page.
+
+    Args:
+        key: Key of the artifact: small letters, digits and dashes.
+        sentence: Result in one sentence.
+        markdown: Tables and further text.
+        run_id: Run in MLflow; None if there is none.
+        files: Paths of pictures and pages within the MLflow run, by their names.
+    """
+    from prefect.runtime import flow_run
+
+    if flow_run.id is None:
+        return
+    links = {} if run_id is None else link_run(run_id, files or {})
+    lines = "".join(f"\n- [{name}]({address})" for name, address in links.items())
+    show_markdown(key, f"{plain(sentence)}\n\n{markdown}\n{lines}\n", plain(sentence))
+    log_sentence(f"Result: {sentence}")
+
+
+def link_run(run_id: str, files: Mapping[str, str]) -> dict[str, str]:
+    """Return links, by name, to an MLflow run and its files; show the links to run and report in the Prefect UI."""
+    from prefect.artifacts import create_link_artifact
+    from prefect.runtime import flow_run
+
+    links: dict[str, str] = {}
+    with contextlib.suppress(TrackingError):  # a store that cannot be reached yet knows no address
+        links[RUN] = run_link(run_id)
+        links |= {name: f"{pages_address()}/{artifact_link(run_id, path)}?{VIEW}" for name, path in files.items()}
+    for name in links.keys() & {RUN, *REPORT} if flow_run.id is not None else ():
+        create_link_artifact(links[name], link_text=name, key=name.lower().replace(" ", "-"), description=links[name])
+    return links
+
+
+def markdown_table(rows: list[dict[str, str]]) -> str:
+    """Return rows of equal columns as a table in Markdown; empty without rows."""
+    if not rows:
+        return ""
+    head = f"| {' | '.join(plain(name) for name in rows[0])} |\n|{'---|' * len(rows[0])}"
+    return "\n".join([head, *(f"| {' | '.join(plain(value) for value in row.values())} |" for row in rows)])
+
+
+def announce(happening: Happening, model: str, version: int | None, reason: str) -> None:
+    """Emit `shunter.model.<happening>` for a registered model; outside of a flow run nothing is emitted."""
+    from prefect.events import emit_event
+    from prefect.runtime import flow_run
+
+    if flow_run.id is None:
+        return
+    emit_event(
+        event=f"shunter.model.{happening}",
+        resource={"prefect.resource.id": f"shunter.model.{model}", "prefect.resource.name": model},
+        related=[{"prefect.resource.id": f"prefect.flow-run.{flow_run.id}", "prefect.resource.role": "flow-run"}],
+        payload={"model": model, "version": version, "reason": reason},
+    )

@@ -144,15 +144,12 @@ class StateFolder:
                 return work(*args, **kwargs)
             except ShunterError as error:
                 damaged = find_cause(error, DamagedFileError)
-                if damaged is None or not self._quarantine(damaged):
+                if damaged is None or not damaged.path.is_relative_to(self.directory):
                     raise
-
-    def _quarantine(self, damaged: DamagedFileError) -> bool:
-        path = damaged.path
-        if not path.is_relative_to(self.directory):
-            return False
-        part = path if path.parent == self.directory else path.parent
-        return quarantine(part, damaged.reason if part == path else f"{path.name}: {damaged.reason}") is not None
+                path, reason = damaged.path, damaged.reason
+                part = path if path.parent == self.directory else path.parent
+                if quarantine(part, reason if part == path else f"{path.name}: {reason}") is None:
+                    raise
 
     def clear(self) -> None:
         """Delete the state of an earlier attempt."""

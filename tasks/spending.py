@@ -24,8 +24,8 @@ from shunter.hardware.units import JOULES_PER_KWH
 from shunter.parallel import periodic
 from shunter.planner.decide import Decision
 from shunter.requests import JobRequest, Limits, Pricing
-from shunter.tasks.process_energy import ProcessEnergy
 from shunter.tasks.run_state import StateFolder
+from shunter.tasks.step_clock import ProcessEnergy
 
 Asked = TypeVar("Asked", bound=JobRequest)
 

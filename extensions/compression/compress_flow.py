@@ -53,10 +53,8 @@ from shunter.models.registry import Model
 from shunter.reporting.card.document import to_html, to_markdown
 from shunter.requests import shown
 from shunter.settings import Settings
-from shunter.tasks.events import announce
-from shunter.tasks.notify import notify
-from shunter.tasks.results import markdown_table, show_result
-from shunter.tasks.run_names import named_by
+from shunter.tasks.flow_runs import named_by, notify
+from shunter.tasks.run_log import announce, markdown_table, show_result
 from shunter.tracking.convention import data_params, quality_metrics
 from shunter.tracking.registry.client import open_registry
 from shunter.tracking.registry.model_keys import check_model_key

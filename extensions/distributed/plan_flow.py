@@ -26,7 +26,7 @@ from shunter.settings import Settings
 from shunter.tasks.ingest import ingest
 from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_machine
-from shunter.tasks.results import markdown_table, show_result
+from shunter.tasks.run_log import markdown_table, show_result
 from shunter.tasks.run_names import named_by
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import closing, open_run, start_run

@@ -25,7 +25,7 @@ from shunter.masked_console import Console
 from shunter.quiet import is_quiet
 from shunter.requests import shown
 from shunter.tasks.notify import notify
-from shunter.tasks.results import markdown_table, show_result
+from shunter.tasks.run_log import markdown_table, show_result
 from shunter.tasks.run_names import named_by
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import child_run, closing, open_run, start_run

@@ -135,7 +135,7 @@ def _show_plan(request: TrainRequest, *, as_json: bool) -> None:
     shared = {name: asked[name] for name in asked.keys() & SelectRequest().flat().keys()}
     choice = SelectRequest.model_validate({**shared, "offers": LOCAL_OFFERS})
     decision = start("shunter.flows.selection:choose_placement", choice)
-    from shunter.flows.command.decision_json import decision_as_json
+    from shunter.flows.command.tables import decision_as_json
 
     plan = plan_of(request, decision.placement.label)
     if as_json:
@@ -182,7 +182,7 @@ def select(**options: Any) -> None:
     with one_sentence_errors(as_json=as_json):
         request = requested(SelectRequest, options)
         decision = start("shunter.flows.selection:choose_placement", request)
-        from shunter.flows.command.decision_json import decision_as_json
+        from shunter.flows.command.tables import decision_as_json
 
         if as_json:
             print_json(decision_as_json(decision))

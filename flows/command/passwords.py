@@ -27,7 +27,8 @@ def prefect_login() -> str:
         return own
     path = password_path()
     try:
-        if known := _read(path) or os.environ.get("PREFECT_API_AUTH_STRING"):
+        known = path.read_text() if path.exists() else None
+        if known := known or os.environ.get("PREFECT_API_AUTH_STRING"):
             return known
         make_private(Settings().home)
         make_private(path.parent)
@@ -58,13 +59,6 @@ def protect_temporary_server() -> None:
 def password_path() -> Path:
     """Return the path of the password file, which only its owner can read."""
     return Settings().services_directory / "prefect-login"
-
-
-def _read(path: Path) -> str | None:
-    try:
-        return path.read_text()
-    except FileNotFoundError:
-        return None
 
 
 def _write(path: Path, login: str) -> None:

@@ -10,11 +10,6 @@ from shunter.masked_console import Console
 from shunter.quiet import is_verbose
 
 
-def machine_tables(profiles: Sequence[HardwareProfile]) -> list[TextTable]:
-    """Return tables of all measurements of the machine."""
-    return [profile_table(profiles), *map(curve_table, profiles), surroundings_table(profiles)]
-
-
 def profile_table(profiles: Sequence[HardwareProfile]) -> TextTable:
     """Return a table with a column for each accelerator and a row for each measured figure."""
     rows = [
@@ -84,7 +79,9 @@ def _rate(figure: Quantity | None, unit_value: float, unit: str) -> str:
 
 def print_profile(console: Console, summary: ProfileSummary) -> None:
     """Print the figures of the machine (all with `--verbose`), the analysis of a run, and paths of pictures."""
-    for table in machine_tables(summary.profiles) if is_verbose() else [profile_table(summary.profiles)]:
+    profiles = summary.profiles
+    details = [*map(curve_table, profiles), surroundings_table(profiles)] if is_verbose() else []
+    for table in (profile_table(profiles), *details):
         print_table(console, table)
     for part in summary.analysis.printed() if summary.analysis else ():
         if isinstance(part, TextTable):

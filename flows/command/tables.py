@@ -1,12 +1,14 @@
-"""Tables of a decision and of a search."""
+"""Tables of a decision and of a search, and JSON values of a decision or of the error without one."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
 
 from shunter.flows.command.rendering import TextTable, duration, energy, number, quality
 from shunter.hardware.units import JOULES_PER_KWH
 
 if TYPE_CHECKING:
+    from shunter.errors import ShunterError
     from shunter.planner.assessment import Assessment
     from shunter.planner.decide import Decision
     from shunter.search.result import TuneResult
@@ -113,3 +115,43 @@ def front_table(result: "TuneResult") -> TextTable:
         for row in rows
     ]
     return TextTable(list(rows[0]) if rows else (), cells, f"Front of {len(result.settings)} trials", "* ranks first")
+
+
+def decision_as_json(decision: "Decision") -> dict[str, Any]:
+    """Return the whole decision as JSON values, for `shunter select --json`."""
+    return {
+        "status": "chosen",
+        "placement": decision.placement.model_dump(mode="json"),
+        "is_here": decision.chosen.candidate.is_here,
+        "objective": decision.objective,
+        "limits": decision.limits.model_dump(mode="json"),
+        "epochs": decision.job.epochs,
+        "reason": decision.reason,
+        "explanation": decision.explanation,
+        "binds": decision.binds,
+        "ends_at": [miss.limit for miss in decision.shortened_by],
+        "notes": list(decision.notes),
+        "table": decision.table_rows(),
+        "run_id": decision.run_id,
+    }
+
+
+def error_as_json(error: "ShunterError") -> dict[str, Any]:
+    """Return an error as JSON values; if no placement is feasible, add the fastest placement and limits to relax."""
+    from shunter.engine.stopping import StoppedError
+    from shunter.planner.decide import NoFeasiblePlacementError
+
+    told = {"code": error.code, "message": str(error)}
+    if isinstance(error, StoppedError):
+        return {"status": "stopped", **told, "stop_reason": asdict(error.reason)}
+    if not isinstance(error, NoFeasiblePlacementError):
+        return {"status": "error", **told}
+    return {
+        "status": "infeasible",
+        **told,
+        "fastest": error.fastest.candidate.placement.model_dump(mode="json"),
+        "fastest_hours": error.fastest.hours,
+        "shortfall_seconds": error.shortfall_seconds,
+        "best_auc": error.best_auc,
+        "relaxations": [relaxation.model_dump(mode="json") for relaxation in error.relaxations],
+    }

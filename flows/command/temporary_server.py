@@ -287,9 +287,11 @@ def end_orphans() -> int:
 
     orphans = [process for process in psutil.process_iter() if _is_orphan(process)]
     for process in orphans:
-        _signal(process, force=False)
+        with contextlib.suppress(psutil.Error):
+            process.terminate()
     for process in psutil.wait_procs(orphans, PATIENCE_SECONDS)[1]:
-        _signal(process, force=True)
+        with contextlib.suppress(psutil.Error):
+            process.kill()
     return len(orphans)
 
 
@@ -305,13 +307,3 @@ def _is_orphan(process: "psutil.Process") -> bool:
     if len(owner) < 3 or owner[2] != str(Settings().home.resolve()):
         return False
     return process_mark(int(owner[0])) != owner[1]
-
-
-def _signal(process: "psutil.Process", *, force: bool) -> None:
-    import psutil
-
-    with contextlib.suppress(psutil.Error):
-        if force:
-            process.kill()
-        else:
-            process.terminate()

@@ -58,7 +58,7 @@ def _report(error: Exception, *, as_json: bool = False) -> int:
         say(f"Unexpected error, please report it with the output of `shunter --debug`: {type(error).__name__}: {error}")
         return 1
     if as_json and not isinstance(known, OutputError):
-        from shunter.flows.command.decision_json import error_as_json
+        from shunter.flows.command.tables import error_as_json
 
         try:
             print_json(error_as_json(known))

@@ -75,13 +75,9 @@ class Weights(BaseModel, frozen=True, extra="forbid"):
         return ",".join(f"{quantity}={weight:g}" for quantity, weight in used.items())
 
 
-def _checked(text: str) -> str:
-    return Weights.parse(text).text
-
-
 ObjectiveText = Annotated[
     str,
-    AfterValidator(_checked),
+    AfterValidator(lambda text: Weights.parse(text).text),
     WithJsonSchema(  # a drop-down for one quantity, a line for several
         {
             "anyOf": [

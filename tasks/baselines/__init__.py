@@ -139,7 +139,7 @@ def _baseline(run: RunContext, family: str) -> TrainedBaseline | None:
     choice_path = run.directory / "baselines" / f"{family}{CHOICES.removeprefix('*')}"
     choice = BaselineChoice.read(choice_path)
     key = key_of(_jobs(run, family, run.decision.placement))
-    stored = reuse(key) if choice is None or choice.reused_of is not None else None
+    stored = reuse(key, TrainedBaseline) if choice is None or choice.reused_of is not None else None
     if stored is not None and (choice is None or choice.reused_of == stored.model.placement):
         BaselineChoice(reused_of=stored.model.placement).save(choice_path)
         return stored

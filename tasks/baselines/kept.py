@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -18,7 +18,7 @@ from tempfile import mkdtemp
 from typing import Any, TypeVar
 
 import torch
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
 from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.engine.checkpoint.checked_files import MODEL_FILES, check_file, read_json, write_json
@@ -40,9 +40,10 @@ FILE = "baseline.json"
 PARTIAL = ".partial"
 # Ends that depend on no clock.
 UNTIMED_ENDS = frozenset((StopKind.MAX_EPOCHS, StopKind.PATIENCE, StopKind.PRUNED, StopKind.SOLVED))
-MODELS = ("model", "chosen")  # models of a ranking baseline
+# Fields with the models of a baseline, and the folder of each within that of the baseline.
+MODELS = {TrainedBaseline: {"model": ""}, RankedBaseline: {"model": "model", "chosen": "chosen"}}
 
-Kept = TypeVar("Kept", bound=BaseModel)
+Kept = TypeVar("Kept", TrainedBaseline, RankedBaseline)
 
 
 class BaselineChoice(Frozen):
@@ -91,59 +92,27 @@ def folder_of(key: str) -> Path:
     return settings().baselines_directory / key
 
 
-def reuse(key: str) -> TrainedBaseline | None:
-    """Return the stored baseline; None if there is none, or it was damaged and is now quarantined."""
-    found = _read(key, TrainedBaseline, [""])
-    return found and found.model_copy(update={"model": found.model.model_copy(update={"directory": folder_of(key)})})
-
-
-def reuse_ranking(key: str) -> RankedBaseline | None:
-    """Return the stored ranking baseline; None if there is none, or it was damaged and is now quarantined."""
-    found = _read(key, RankedBaseline, MODELS)
-    if found is None:
-        return None
-    places = {name: folder_of(key) / name for name in MODELS}
-    return found.model_copy(
-        update={name: getattr(found, name).model_copy(update={"directory": place}) for name, place in places.items()}
-    )
-
-
-def keep(key: str, baseline: TrainedBaseline, dataset: Dataset) -> None:
-    """Store a baseline unless it is stored already; without disk space nothing is stored."""
-    model = baseline.model
-
-    def copy_scores_to(folder: Path) -> None:
-        copy_scores(model.directory, folder, dataset, "validation", execution_of(model.placement))
-
-    _write(key, baseline, {"": model.directory}, copy_scores_to)
-
-
-def keep_ranking(key: str, baseline: RankedBaseline) -> None:
-    """Store a ranking baseline unless it is stored already; without disk space nothing is stored."""
-    _write(key, baseline, {name: getattr(baseline, name).directory for name in MODELS})
-
-
-def _read(key: str, kind: type[Kept], models: Sequence[str]) -> Kept | None:
-    """Return the description of a stored baseline whose `models` are undamaged; None if there is none."""
+def reuse(key: str, kind: type[Kept]) -> Kept | None:
+    """Return the stored baseline of a kind; None if there is none, or it was damaged and is now quarantined."""
     folder = folder_of(key)
     found = read_or_quarantine(folder / FILE, kind.model_validate_json)
     if found is None:
         return None
+    models = {name: folder / place for name, place in MODELS[kind].items()}
     try:
-        for model in models:
-            check_file(folder / model / MODEL_FILES[1], str(read_json(folder / model / MODEL_FILES[0])["sha256"]))
+        for model in models.values():
+            check_file(model / MODEL_FILES[1], str(read_json(model / MODEL_FILES[0])["sha256"]))
     except (CheckpointError, KeyError) as error:
         quarantine(folder, str(error))
         return None
     with suppress(OSError):
         os.utime(folder / FILE)  # records the use, so that unused baselines can be removed
-    return found
+    moved = {name: getattr(found, name).model_copy(update={"directory": model}) for name, model in models.items()}
+    return found.model_copy(update=moved)
 
 
-def _write(
-    key: str, baseline: BaseModel, models: Mapping[str, Path], add: Callable[[Path], None] = lambda _: None
-) -> None:
-    """Store a baseline with its `models` (folders, by their folder in the store) and the files that `add` writes."""
+def keep(key: str, baseline: TrainedBaseline | RankedBaseline, dataset: Dataset) -> None:
+    """Store a baseline unless it is stored already; without disk space nothing is stored."""
     folder = folder_of(key)
     if (folder / FILE).exists():
         return
@@ -151,11 +120,13 @@ def _write(
         make_private(folder.parent)
         partial = Path(mkdtemp(prefix=f".{key}.", suffix=PARTIAL, dir=folder.parent))
         try:
-            for name, model in models.items():
-                (partial / name).mkdir(exist_ok=True)
+            for name, place in MODELS[type(baseline)].items():
+                (partial / place).mkdir(exist_ok=True)
                 for file in MODEL_FILES:
-                    shutil.copyfile(model / file, partial / name / file)
-            add(partial)
+                    shutil.copyfile(getattr(baseline, name).directory / file, partial / place / file)
+            if isinstance(baseline, TrainedBaseline):
+                model = baseline.model
+                copy_scores(model.directory, partial, dataset, "validation", execution_of(model.placement))
             dated = baseline.model_copy(update={"trained_at": datetime.now(UTC)})
             write_checked(partial / FILE, dated.model_dump_json(indent=1))
             shutil.rmtree(folder, ignore_errors=True)  # remains of a quarantined description

@@ -10,13 +10,14 @@ from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.execution import execution_of
 from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
-from shunter.markdown import narrow_tables, plain
+from shunter.markdown import plain
 from shunter.reporting.card.baselines import Rival, TrainedBaseline, baseline_metrics, compare_baselines
 from shunter.reporting.card.figures import ModelCard
 from shunter.reporting.card.promise import Promise
 from shunter.reporting.card.quality import group_metrics
 from shunter.reporting.card.unknown_row import score_unknown_row
 from shunter.tasks.accelerators import announce
+from shunter.tasks.run_log import show_markdown
 from shunter.tracking.registry.models import RegisteredModel, describe_model
 from shunter.tracking.reports import artifact_link, log_config, log_passes, log_texts
 from shunter.tracking.runs import open_run
@@ -93,9 +94,6 @@ def publish_card(card: ModelCard) -> None:
     Raises:
         TrackingError: The store fails.
     """
-    from prefect.artifacts import create_markdown_artifact
-    from prefect.runtime import flow_run
-
     from shunter.reporting.card.document import to_html, to_markdown
     from shunter.reporting.card.sections import card_title, pictures, sections
 
@@ -109,9 +107,8 @@ def publish_card(card: ModelCard) -> None:
     log_texts(card.run_id, files)
     log_config(card.run_id, "model_card", card)
     log_passes(card.run_id, card.passes)
-    if flow_run.id is not None:  # the pictures are in MLflow only
-        without_pictures = "\n".join(line for line in markdown.splitlines() if not line.startswith("!["))
-        create_markdown_artifact(markdown=narrow_tables(without_pictures), key=KEY)
+    # The pictures are in MLflow only.
+    show_markdown(KEY, "\n".join(line for line in markdown.splitlines() if not line.startswith("![")))
 
 
 def describe_version(card: ModelCard, registered: RegisteredModel) -> None:

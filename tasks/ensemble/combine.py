@@ -198,7 +198,11 @@ class Combining:
         """Write the selected models into a folder, with compressed tensors by member index if `packed` is given."""
         execution = replace(self.execution, device="cpu")
         chosen = [self.members[index].directory for index in selection.chosen]
-        models = [_single(directory, execution, among=len(chosen)) for directory in chosen]
+        models: list[Model] = []
+        for directory_of_one in chosen:
+            model = load_to_score(directory_of_one, execution, len(chosen))
+            assert not isinstance(model, Ensemble), f"{directory_of_one} holds an ensemble, expected a single model"
+            models.append(model)
         tensors = [packed[index] for index in selection.chosen] if packed else None
         save_model(combined_as(selection, models), directory, tensors)
 
@@ -285,12 +289,6 @@ def _stored(shrunk: PackedResult, directory: Path) -> MemoryFit:
     after = (directory / WEIGHTS).stat().st_size
     assert after <= shrunk.fit.limit_bytes, f"{after:,} bytes were stored, more than {shrunk.fit.limit_bytes:,}"
     return shrunk.fit.model_copy(update={"bytes_after": after})
-
-
-def _single(directory: Path, execution: Execution, among: int) -> Model:
-    model = load_to_score(directory, execution, among)
-    assert not isinstance(model, Ensemble), f"{directory} holds an ensemble, expected a single model"
-    return model
 
 
 def _calibration(selection: EnsembleSelection) -> str:

@@ -14,7 +14,6 @@ from shunter.errors import QualityNotReachedError
 from shunter.reporting.card.figures import TaskQuality
 from shunter.reporting.card.promise import Promise
 from shunter.requests import Limits, Promote, TrainRequest
-from shunter.tasks.events import announce
 from shunter.tasks.register.succession import (
     Challenger,
     Refusal,
@@ -22,6 +21,7 @@ from shunter.tasks.register.succession import (
     doubt_of_ranker,
     why_not_promoted,
 )
+from shunter.tasks.run_log import announce
 from shunter.tracking.convention import headline_metrics, quality_metrics
 from shunter.tracking.ranking import ranking_metrics
 from shunter.tracking.registry.models import RegisteredModel, register_model
@@ -58,9 +58,7 @@ def register_result(
     Raises:
         QualityNotReachedError: AUC or NE, or their confidence bounds on the test part, miss their limits.
     """
-    check_quality(request.limits, result.validation.auc)
-    check_entropy(request.promise.max_ne, result.validation)
-    check_promise(promise, result.validation.auc)
+    check_quality(request.limits, result.validation, max_ne=request.promise.max_ne, promise=promise)
     metrics = {**quality_metrics(result.validation), **quality_metrics(result.test, "test")}
     figures = headline_metrics(metrics)
     name = request.registered_name
@@ -125,40 +123,23 @@ def misses(limits: Limits, auc: float) -> bool:
     return limits.min_auc is not None and not auc >= limits.min_auc
 
 
-def check_quality(limits: Limits, auc: float) -> None:
-    """Raise if the AUC of a model misses the user's limit.
+def check_quality(
+    limits: Limits, validation: Metrics, *, max_ne: float | None = None, promise: Promise | None = None
+) -> None:
+    """Raise if a model misses the user's limits on validation, or cannot guarantee the requested quality.
 
     Raises:
-        QualityNotReachedError: the AUC on validation is below `min_auc`.
+        QualityNotReachedError: The AUC is below `min_auc`, the NE is above `max_ne` or NaN, or a confidence bound of
+            the promise misses its limit.
     """
+    auc, more = validation.auc, "so it was not registered: allow more --trials or --max-epochs"
+    missed = None
     if misses(limits, auc):
-        raise QualityNotReachedError(
-            f"The model reached AUC {auc:.4f} on validation, below --min-auc {limits.min_auc:g}, so it was not "
-            f"registered: allow more --trials or --max-epochs, or lower the limit.",
-            auc,
-        )
-
-
-def check_entropy(max_ne: float | None, validation: Metrics) -> None:
-    """Raise if the NE of a model is above the user's limit, or is NaN although there is a limit.
-
-    Raises:
-        QualityNotReachedError: the NE on validation is above `max_ne`.
-    """
-    if max_ne is not None and not validation.ne <= max_ne:
-        raise QualityNotReachedError(
-            f"The model reached NE {validation.ne:.4f} on validation, above --max-ne {max_ne:g}, so it was not "
-            f"registered: allow more --trials or --max-epochs, or raise the limit.",
-            validation.auc,
-        )
-
-
-def check_promise(promise: Promise | None, auc: float) -> None:
-    """Raise if a model cannot guarantee the requested quality.
-
-    Raises:
-        QualityNotReachedError: A bound misses its limit; the message says by how much.
-    """
+        missed = f"The model reached AUC {auc:.4f} on validation, below --min-auc {limits.min_auc:g}, {more}, or lower"
+    elif max_ne is not None and not validation.ne <= max_ne:
+        missed = f"The model reached NE {validation.ne:.4f} on validation, above --max-ne {max_ne:g}, {more}, or raise"
+    if missed is not None:
+        raise QualityNotReachedError(f"{missed} the limit.", auc)
     if promise is not None and promise.shortfall is not None:
         raise QualityNotReachedError(
             f"The model was not registered: {promise.shortfall}; give more data, lower the limit, or reduce the "

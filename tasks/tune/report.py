@@ -13,14 +13,14 @@ from shunter.database import copy_database
 from shunter.engine.checkpoint.checked_files import write_text
 from shunter.engine.metrics import figure_of
 from shunter.engine.stopping import StopKind, StopReason
-from shunter.markdown import narrow_tables, plain
+from shunter.markdown import plain
 from shunter.pareto import hypervolume
 from shunter.search.front import AXES, all_rows, front_rows
 from shunter.search.noise import NOISE, TOO_FEW, Noise
 from shunter.search.result import TuneResult
 from shunter.search.study.address import FILE
 from shunter.tasks.progress_line import FlowBar, progress_line
-from shunter.tasks.run_log import log_sentence
+from shunter.tasks.run_log import log_sentence, show_markdown
 from shunter.tracking.convention import search_stop_tags
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import open_run
@@ -111,9 +111,6 @@ def publish_front(run_id: str, result: TuneResult, directory: Path) -> None:
         TrackingError: The store fails.
         CheckpointError: The files cannot be written, for instance because the disk is full.
     """
-    from prefect.artifacts import create_markdown_artifact
-    from prefect.runtime import flow_run
-
     directory.mkdir(parents=True, exist_ok=True)
     write_text(directory / FRONT, json.dumps(front_numbers(result), indent=1))
     rows, text = all_rows(result), io.StringIO(newline="")
@@ -122,9 +119,7 @@ def publish_front(run_id: str, result: TuneResult, directory: Path) -> None:
     table.writerows(rows)
     write_text(directory / TABLE, text.getvalue())
     log_files(run_id, [directory / FRONT, directory / TABLE], "search")
-    if flow_run.id is not None:
-        figure = "The report of the run shows all trials in a figure."
-        create_markdown_artifact(narrow_tables(front_markdown(result)), key=FRONT_KEY, description=figure)
+    show_markdown(FRONT_KEY, front_markdown(result), "The report of the run shows all trials in a figure.")
 
 
 def front_numbers(result: TuneResult) -> dict[str, Any]:

@@ -11,8 +11,7 @@ from typer.testing import CliRunner
 from shunter.errors import InfeasibleError, RequestError
 from shunter.flows.command import cli, flow_commands
 from shunter.flows.command.cli import app
-from shunter.flows.command.decision_json import decision_as_json, error_as_json
-from shunter.flows.command.tables import MOST_ACCELERATORS, decision_table
+from shunter.flows.command.tables import MOST_ACCELERATORS, decision_as_json, decision_table, error_as_json
 from shunter.flows.selection import choose_placement
 from shunter.planner.decide import NoFeasiblePlacementError
 from shunter.requests import Limits, SelectRequest

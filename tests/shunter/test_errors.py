@@ -7,8 +7,8 @@ from importlib import import_module
 import pytest
 
 from shunter.errors import RequestError, ShunterError
-from shunter.flows.command.decision_json import error_as_json
 from shunter.flows.command.run_commands import ErrorCode, codes_table, error_codes
+from shunter.flows.command.tables import error_as_json
 from shunter.serving.answers import refusal
 from shunter.serving.errors import BusyError
 from shunter.settings import PROJECT_ROOT

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from shunter.tasks.events import announce
+from shunter.tasks.run_log import announce
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from prefect import flow
 from prefect.artifacts import Artifact
 
 from shunter.ingestion.progress import READING, Progress
-from shunter.tasks.ingest_progress import ingest_progress, text_of
+from shunter.tasks.ingest import ingest_progress, text_of
 
 
 def clock(*seconds: float) -> Callable[[], float]:

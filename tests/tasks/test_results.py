@@ -9,7 +9,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterFlowRunId
 from prefect.runtime import flow_run
 
-from shunter.tasks.results import RUN, link_run, markdown_table, show_result
+from shunter.tasks.run_log import RUN, link_run, markdown_table, show_result
 from shunter.tracking.runs import closing, start_run
 
 

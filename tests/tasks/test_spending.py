@@ -17,9 +17,9 @@ from shunter.hardware.types import Placement
 from shunter.planner.choose import choose
 from shunter.requests import Limits, TrainRequest
 from shunter.search.minutes import BASELINES
-from shunter.tasks.process_energy import ProcessEnergy
 from shunter.tasks.run_state import StateFolder
 from shunter.tasks.spending import Spent, charged, check_time, limits_begun_anew, spending
+from shunter.tasks.step_clock import ProcessEnergy
 from tests.engine.reasons import HandClock
 from tests.engine.synthetic import write_dataset
 from tests.hardware.profiles import make_profile

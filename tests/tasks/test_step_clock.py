@@ -14,8 +14,7 @@ from shunter.flows.command.summary import format_time
 from shunter.hardware.meters.meter import cpu_power_model
 from shunter.python_processes import WORKER_RUN, process_age_seconds, process_of_one_run, seconds_before_run
 from shunter.settings import PROJECT_ROOT
-from shunter.tasks.process_energy import ProcessEnergy
-from shunter.tasks.step_clock import OTHER, START, StepClock
+from shunter.tasks.step_clock import OTHER, START, ProcessEnergy, StepClock
 from shunter.tracking.convention import WALL_SECONDS, account_metrics, read_account
 
 SECONDS = st.floats(min_value=0, max_value=1e5)

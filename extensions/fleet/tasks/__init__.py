@@ -15,7 +15,7 @@ from shunter.extensions.fleet.requests import FleetRequest
 from shunter.extensions.fleet.schedule import HOUR, Schedule, figures
 from shunter.extensions.fleet.simulator import simulate
 from shunter.extensions.fleet.tasks.jobs import training_of_own
-from shunter.tasks.results import show_result
+from shunter.tasks.run_log import show_result
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import Run, child_run
 

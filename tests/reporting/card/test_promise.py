@@ -13,8 +13,8 @@ from shunter.engine.ensemble.guarantee import bounds
 from shunter.engine.metrics import compute_metrics
 from shunter.errors import QualityNotReachedError
 from shunter.reporting.card.promise import Promise, independent_units, newest_day
-from shunter.requests import TrainRequest
-from shunter.tasks.register import check_entropy, check_promise
+from shunter.requests import Limits, TrainRequest
+from shunter.tasks.register import check_quality
 from shunter.tracking.promise import promised
 from tests.engine.synthetic import write_dataset
 
@@ -22,6 +22,7 @@ RANDOM = np.random.default_rng(0)
 SCORES = 2 * RANDOM.normal(size=500)
 LABELS = (RANDOM.random(500) < 1 / (1 + np.exp(-SCORES))).astype(np.float32)
 FOUND = bounds(LABELS, SCORES, confidence=0.9)
+QUALITY = compute_metrics(LABELS, SCORES)
 
 
 def promise(min_auc: float | None = None, max_ne: float | None = None) -> Promise:
@@ -30,8 +31,8 @@ def promise(min_auc: float | None = None, max_ne: float | None = None) -> Promis
 
 def test_a_kept_promise_is_on_the_version() -> None:
     kept = promise(FOUND.auc_low, FOUND.ne_high)
-    check_promise(kept, 0.9)
-    check_promise(None, 0.9)
+    check_quality(Limits(), QUALITY, promise=kept)
+    check_quality(Limits(), QUALITY, promise=None)
     assert promised(kept.tags) == (FOUND.auc_low, FOUND.ne_high, 0.9)
     assert f"at least {FOUND.auc_low:.4f}" in kept.sentence
     assert "500 rows" in kept.sentence
@@ -43,9 +44,9 @@ def test_a_missed_promise_is_refused_with_what_it_lacks() -> None:
     """What was measured keeps the limit; only its bound does not."""
     asked = (FOUND.auc + FOUND.auc_low) / 2
     with pytest.raises(QualityNotReachedError, match=f"misses --min-auc {asked:g} by {asked - FOUND.auc_low:.4f}"):
-        check_promise(promise(asked), 0.9)
+        check_quality(Limits(), QUALITY, promise=promise(asked))
     with pytest.raises(QualityNotReachedError, match="--max-ne"):
-        check_promise(promise(max_ne=FOUND.ne), 0.9)
+        check_quality(Limits(), QUALITY, promise=promise(max_ne=FOUND.ne))
 
 
 def test_without_a_bound_nothing_is_promised() -> None:
@@ -54,7 +55,7 @@ def test_without_a_bound_nothing_is_promised() -> None:
     )
     assert math.isnan(few.bounds.auc_low)
     with pytest.raises(QualityNotReachedError):
-        check_promise(few, 0.9)
+        check_quality(Limits(), QUALITY, promise=few)
 
 
 @pytest.mark.parametrize("tags", [{}, {"promise.min_auc": "0.8"}, {"promise.confidence": "high"}])
@@ -63,11 +64,10 @@ def test_a_version_may_promise_nothing(tags: dict[str, str]) -> None:
 
 
 def test_an_entropy_above_its_limit_is_refused() -> None:
-    quality = compute_metrics(LABELS, SCORES)
-    check_entropy(None, quality)
-    check_entropy(quality.ne, quality)
+    check_quality(Limits(), QUALITY)
+    check_quality(Limits(), QUALITY, max_ne=QUALITY.ne)
     with pytest.raises(QualityNotReachedError, match="--max-ne"):
-        check_entropy(0.1, quality)
+        check_quality(Limits(), QUALITY, max_ne=0.1)
 
 
 def test_a_confidence_needs_a_limit() -> None:
