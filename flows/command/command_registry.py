@@ -43,150 +43,63 @@ def command_entry(
     return Entry(target=target, capabilities=capabilities, needs=needs)
 
 
+# Modules with several commands.
+RUNS = "shunter.flows.command.run_commands"
+FLOWS = "shunter.flows.command.flow_commands"
+MODELS = "shunter.flows.command.model_commands"
+SERVICES = "shunter.operation.service_commands"
+COMPRESSION = "shunter.extensions.compression.compression_commands"
+FLEET = "shunter.extensions.fleet.commands"
+PLANS = "shunter.extensions.distributed.plan_commands"
+# Name of each command, module with its function, which is named as the last word of the command, and help in the list.
+OWN_COMMANDS = (
+    ("check", RUNS, "Check a click log and infer its schema; train nothing."),
+    ("train", FLOWS, "Train a recommender within limits and register it."),
+    ("tune", FLOWS, "Search settings or architectures, without a full training."),
+    ("select", FLOWS, "Choose the placement of a training job and explain it."),
+    ("profile", FLOWS, "Measure this machine, and where a training job waits."),
+    ("prices", RUNS, "Update the catalogue's prices from a SkyPilot catalogue."),
+    ("nightly", "shunter.retraining.nightly_command", "Learn the newest days; promote only a better champion."),
+    ("rollback", FLOWS, "Restore the former champion."),
+    ("predict", MODELS, "Score rows of files with a registered model."),
+    ("export", MODELS, "Copy a registered model, or its changes, into a folder."),
+    ("compress", COMPRESSION, "Make a registered model smaller and faster."),
+    ("robustness", COMPRESSION, "Measure quality under simulated memory bit flips."),
+    ("serve", "shunter.serving.command", "Serve a registered or exported model over HTTP."),
+    ("models", RUNS, "List registered models with quality, time and energy."),
+    ("datasets", RUNS, "List named data sets, and those in the cache."),
+    ("runs", RUNS, "List runs with quality, time, energy and placement."),
+    ("report", RUNS, "Write the report page of a run, or of a model's retrainings."),
+    ("sync", RUNS, "Upload runs recorded while MLflow was unreachable."),
+    ("clean", RUNS, "List or remove leftovers of killed and old runs."),
+    ("doctor", RUNS, "Check files and runs of Shunter's home and repair them."),
+    ("explain", RUNS, "Explain an error code: its cause and its remedy."),
+    ("up", SERVICES, "Start Prefect, MLflow and a worker in the background."),
+    ("down", SERVICES, "Stop what `shunter up` has started."),
+    ("status", SERVICES, "Show services, training jobs and the next nightly run."),
+    ("ui", SERVICES, "Start the web pages of Prefect and MLflow until Ctrl-C."),
+    ("fleet", FLEET, "Simulate or run many training jobs on one cluster."),
+    ("fleet simulate", FLEET, "Compare scheduling policies on a simulated cluster."),
+    ("fleet run", FLEET, "Run a queue of training jobs on a Ray cluster."),
+    ("fleet learn", FLEET, "Train a scheduling policy in the simulator."),
+    ("plan", PLANS, "Divide a model's tables over several devices."),
+    ("plan diff", PLANS, "Compare two plans line by line."),
+    ("plan memory", "shunter.extensions.tiers.plan_memory_command", "Compare servers with different kinds of memory."),
+    ("plan scale", "shunter.extensions.distributed.plan_scale", "Simulate a model on 1 to 128 hosts."),
+)
+ACCEPTING = {"nightly", "rollback", "predict", "export", "compress", "robustness", "serve"}
+
 COMMANDS = Registry(
     "command",
     {
-        "check": command_entry(
-            "shunter.flows.command.run_commands:check",
-            "Check a click log and infer its schema; train nothing.",
-        ),
-        "train": command_entry(
-            "shunter.flows.command.flow_commands:train",
-            "Train a recommender within limits and register it.",
-        ),
-        "tune": command_entry(
-            "shunter.flows.command.flow_commands:tune",
-            "Search settings or architectures, without a full training.",
-        ),
-        "select": command_entry(
-            "shunter.flows.command.flow_commands:select",
-            "Choose the placement of a training job and explain it.",
-        ),
-        "profile": command_entry(
-            "shunter.flows.command.flow_commands:profile",
-            "Measure this machine, and where a training job waits.",
-        ),
-        "prices": command_entry(
-            "shunter.flows.command.run_commands:prices",
-            "Update the catalogue's prices from a SkyPilot catalogue.",
-        ),
-        "nightly": command_entry(
-            "shunter.retraining.nightly_command:nightly",
-            "Learn the newest days; promote only a better champion.",
-            accepts_models=True,
-        ),
-        "rollback": command_entry(
-            "shunter.flows.command.flow_commands:rollback",
-            "Restore the former champion.",
-            accepts_models=True,
-        ),
-        "predict": command_entry(
-            "shunter.flows.command.model_commands:predict",
-            "Score rows of files with a registered model.",
-            accepts_models=True,
-        ),
-        "export": command_entry(
-            "shunter.flows.command.model_commands:export",
-            "Copy a registered model, or its changes, into a folder.",
-            accepts_models=True,
-        ),
-        "compress": command_entry(
-            "shunter.extensions.compression.compression_commands:compress",
-            "Make a registered model smaller and faster.",
-            accepts_models=True,
-        ),
-        "robustness": command_entry(
-            "shunter.extensions.compression.compression_commands:robustness",
-            "Measure quality under simulated memory bit flips.",
-            accepts_models=True,
-        ),
-        "serve": command_entry(
-            "shunter.serving.command:serve",
-            "Serve a registered or exported model over HTTP.",
-            accepts_models=True,
-        ),
-        "models": command_entry(
-            "shunter.flows.command.run_commands:models",
-            "List registered models with quality, time and energy.",
-        ),
-        "datasets": command_entry(
-            "shunter.flows.command.run_commands:datasets",
-            "List named data sets, and those in the cache.",
-        ),
-        "runs": command_entry(
-            "shunter.flows.command.run_commands:runs",
-            "List runs with quality, time, energy and placement.",
-        ),
-        "report": command_entry(
-            "shunter.flows.command.run_commands:report",
-            "Write the report page of a run, or of a model's retrainings.",
-        ),
-        "sync": command_entry(
-            "shunter.flows.command.run_commands:sync",
-            "Upload runs recorded while MLflow was unreachable.",
-        ),
-        "clean": command_entry(
-            "shunter.flows.command.run_commands:clean",
-            "List or remove leftovers of killed and old runs.",
-        ),
-        "doctor": command_entry(
-            "shunter.flows.command.run_commands:doctor",
-            "Check files and runs of Shunter's home and repair them.",
-        ),
-        "explain": command_entry(
-            "shunter.flows.command.run_commands:explain",
-            "Explain an error code: its cause and its remedy.",
-        ),
-        "up": command_entry(
-            "shunter.operation.service_commands:up",
-            "Start Prefect, MLflow and a worker in the background.",
-        ),
-        "down": command_entry(
-            "shunter.operation.service_commands:down",
-            "Stop what `shunter up` has started.",
-        ),
-        "status": command_entry(
-            "shunter.operation.service_commands:status",
-            "Show services, training jobs and the next nightly run.",
-        ),
-        "ui": command_entry(
-            "shunter.operation.service_commands:ui",
-            "Start the web pages of Prefect and MLflow until Ctrl-C.",
-        ),
-        "fleet": command_entry(
-            "shunter.extensions.fleet.commands:fleet",
-            "Simulate or run many training jobs on one cluster.",
-        ),
-        "fleet simulate": command_entry(
-            "shunter.extensions.fleet.commands:simulate",
-            "Compare scheduling policies on a simulated cluster.",
-        ),
-        "fleet run": command_entry(
-            "shunter.extensions.fleet.commands:run",
-            "Run a queue of training jobs on a Ray cluster.",
-            needs="distributed",
-        ),
-        "fleet learn": command_entry(
-            "shunter.extensions.fleet.commands:learn",
-            "Train a scheduling policy in the simulator.",
-        ),
-        "plan": command_entry(
-            "shunter.extensions.distributed.plan_commands:plan",
-            "Divide a model's tables over several devices.",
-            runs_alone=True,
-        ),
-        "plan diff": command_entry(
-            "shunter.extensions.distributed.plan_commands:diff",
-            "Compare two plans line by line.",
-        ),
-        "plan memory": command_entry(
-            "shunter.extensions.tiers.plan_memory_command:memory",
-            "Compare servers with different kinds of memory.",
-        ),
-        "plan scale": command_entry(
-            "shunter.extensions.distributed.plan_scale:scale",
-            "Simulate a model on 1 to 128 hosts.",
-        ),
+        name: command_entry(
+            f"{module}:{name.rpartition(' ')[2]}",
+            line,
+            accepts_models=name in ACCEPTING,
+            runs_alone=name == "plan",
+            needs="distributed" if name == "fleet run" else "",
+        )
+        for name, module, line in OWN_COMMANDS
     },
     "shunter.commands",
 )
