@@ -6,7 +6,7 @@ finding. `price_found_share` and `labels_found_share` are the shares of days fou
 multiplied by 100, or of which the base rate is 1.5 times as high; `setting_lengths_found_share` is that of days of
 which each row has lost all values but the first. Every third day is changed.
 
-The constants of `shunter.retraining.distances` were set on the first two logs; the headline is about the other ones.
+The constants of `shunter.retraining.findings` were set on the first two logs; the headline is about the other ones.
 
     python -m benchmarks.day_drift
 """

@@ -31,7 +31,7 @@ NIGHTLY_CRON = "0 3 * * *"
 
 # Functions that prepare the data of a schedule before the servers start, and return the name of the retrained model.
 SCHEDULES = Registry(
-    "schedule", {"nightly": Entry(target="shunter.retraining.nightly_setup:prepare_nightly_runs")}, "shunter.schedules"
+    "schedule", {"nightly": Entry(target="shunter.retraining.day_files:prepare_nightly_runs")}, "shunter.schedules"
 )
 
 # Functions that write the example files, which forms name by default, to the user's data folder.

@@ -85,10 +85,6 @@ def register_deployments(directory: Path, nightly: NightlySchedule = NightlySche
     An existing deployment keeps a user's changes in the UI: default parameters, and active or inactive schedules. Only
     the schedule and the parameters of `nightly` are replaced, if `nightly` has data.
 
-    Args:
-        directory: Base folder of relative paths in requests, which the forms name.
-        nightly: Schedule of the deployment `nightly`.
-
     Returns:
         Names of the deployments, `flow/deployment`.
     """

@@ -26,15 +26,10 @@ Schema = dict[str, Any]
 
 
 def shorten(schema: ParameterSchema) -> None:
-    """Change the schema of a deployment's parameters for a short form, in place; the accepted parameters stay the same.
-
-    Args:
-        schema: Schema that Prefect has made of the flow's signature.
-    """
+    """Change the schema of a deployment's parameters for a short form, in place; accepted parameters stay the same."""
     definitions = schema.definitions = schema.definitions or {}
-    accepted = preprocess_schema({"definitions": definitions})[
-        "definitions"
-    ]  # a copy in which empty fields may be null
+    copy = preprocess_schema({"definitions": definitions})  # empty fields may be null in it
+    accepted = copy["definitions"]
     for name, definition in accepted.items():
         if "properties" in definition:
             definition["properties"][FURTHER] = {"$ref": DEFINITIONS + name}
@@ -55,10 +50,6 @@ def arrange(parameters: Mapping[str, Any], schema: ParameterSchema) -> dict[str,
     """Return a deployment's parameters with each option in the group in which the form shows it.
 
     Missing required parameters are set to their defaults.
-
-    Args:
-        parameters: Parameters of a deployment.
-        schema: Schema from `shorten`.
     """
     definitions = schema.definitions or {}
     arranged = {name: schema.properties[name].get("default", {}) for name in schema.required or ()} | dict(parameters)

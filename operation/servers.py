@@ -42,10 +42,6 @@ AUTH_SCRIPTS, AUTH_REVISION = "mlflow:server/auth/db/migrations", "alembic_versi
 def prefect_service(port: int, database: str | None = None) -> Service:
     """Return Prefect's server and UI as a service; every request needs the password.
 
-    Args:
-        port: Port of the server and the UI.
-        database: Address of a PostgreSQL database; None for SQLite in SHUNTER_HOME.
-
     Raises:
         RequestError: Other machines could reach the server, but no password is set for them.
         ShunterError: The password cannot be stored.
@@ -177,12 +173,7 @@ def mlflow_service(port: int) -> Service:
 
 
 def worker_service(prefect_url: str, port: int) -> Service:
-    """Return Prefect's worker, which starts each run of the UI or of a schedule in a separate process.
-
-    Args:
-        prefect_url: Address of the Prefect server.
-        port: Port of the worker's health check, on loopback.
-    """
+    """Return Prefect's worker, which starts each run of the UI or of a schedule in a separate process."""
     command = (
         *("-m", "prefect", "worker", "start", "--pool", WORK_POOL, "--type", "process"),
         *("--name", worker_name(), "--with-healthcheck"),

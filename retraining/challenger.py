@@ -35,12 +35,11 @@ from shunter.retraining.champion import (
     with_lower_rates,
 )
 from shunter.retraining.comparison import draw_comparison
-from shunter.retraining.degradation import degradation_of, respond
+from shunter.retraining.degradation import DayCheck, check_day, degradation_of, promise_tags, respond
 from shunter.retraining.nightly_request import NightlyRequest, WhenBroken
 from shunter.retraining.nightly_runs import NightlyResult, Outcome, log_comparison, log_plan, store_increment
 from shunter.retraining.nightly_steps import evaluate_challenger, ingest_days
 from shunter.retraining.plan import NightlyPlan
-from shunter.retraining.promise import DayCheck, check_day, promise_tags
 from shunter.tasks.accelerators import reserve_for_flow
 from shunter.tasks.evidence import record_trainings
 from shunter.tasks.profile import profile_hardware

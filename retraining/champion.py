@@ -19,7 +19,7 @@ from shunter.ingestion.schema import Schema
 from shunter.ingestion.sources.days import DayLog
 from shunter.label_losses import LOG_LOSS, parse_loss
 from shunter.models.spec import ModelSpec
-from shunter.retraining.losses import losses_of, number_of
+from shunter.retraining.comparison import losses_of, number_of
 from shunter.tracking.convention import model_params
 from shunter.tracking.history import TrackedRun, read_runs
 from shunter.tracking.registry.versions import ModelFiles, Version, download

@@ -1,15 +1,19 @@
-"""Assignment of files to days: by a path pattern with a date, or by dates in file and folder names."""
+"""Assignment of files to days, by a path pattern with a date or by dates in names; preparation of nightly runs.
+
+`shunter up --nightly-data` prepares them: it names the model, and gives access to the files.
+"""
 
 import glob
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
 
 from shunter.errors import DataError, RequestError
-from shunter.ingestion.sources.addresses import find_objects, located, without_file_scheme
-from shunter.ingestion.sources.guard import check_paths, check_text
+from shunter.ingestion.sources.addresses import copy_objects, find_objects, located, parse_address, without_file_scheme
+from shunter.ingestion.sources.guard import check_paths, check_text, open_to_deployments
+from shunter.retraining.nightly_request import model_name_of
 
 _PLACE = re.compile(r"\{date(?::([^{}]*))?\}")
 # A year, a month and a day, all with the same separator or none, and without digits before or after.
@@ -160,3 +164,74 @@ def _as_date(match: re.Match[str]) -> date | None:
         return date(int(match["year"]), int(match["month"]), int(match["day"]))
     except ValueError:
         return None
+
+
+WILD = re.compile(r"[*?\[{]")
+
+
+def prepare_nightly_runs(data: str, schema_file: str | None, directory: Path, say: Callable[[str], None]) -> str:
+    """Check the newest day, allow nightly runs to read the days, and return the name of the model to retrain.
+
+    Raises:
+        RequestError: The pattern is invalid.
+        DataError: The schema is missing or invalid, or the day cannot be read.
+    """
+    say(check_days(data, schema_file))
+    open_days(data, schema_file, directory)
+    return model_name_of(data)
+
+
+def check_days(data: str, schema_file: str | None) -> str:
+    """Read the first rows of the newest day, so that unreadable data is reported now and not at night.
+
+    Returns:
+        Description of the days that were found, in one sentence.
+
+    Raises:
+        RequestError: The pattern is invalid.
+        DataError: The schema is missing or invalid, the day cannot be read, the folder does not exist, or no file
+            matches the pattern.
+    """
+    from shunter.ingestion.sources.days import open_day
+
+    try:
+        found = find_days(data)
+    except DataError as error:
+        if parse_address(data) is not None:
+            raise
+        folder = fixed_folder(data)
+        if not folder.is_dir():
+            raise DataError(
+                f"The folder {folder} of --nightly-data {data} does not exist: correct the path."
+            ) from error
+        if any(path.is_file() for path in folder.iterdir()):
+            raise
+        return f"There is no day for the nightly retraining yet: {error}"
+    newest = max(found.days)
+    copy_objects(found.days[newest])
+    log = open_day(newest, found.days[newest], None, schema_file)
+    rows = next((len(batch.labels) for batch in log.batches()), 0)
+    return f"{len(found.days)} day(s) are there for the nightly retraining; {newest}, the newest, can be read" + (
+        "." if rows else ", and holds no row."
+    )
+
+
+def open_days(data: str, schema_file: str | None, directory: Path) -> None:
+    """Allow nightly runs to read the folder of the days and their schema, both named by the user of this machine.
+
+    Addresses of object stores are allowed only by SHUNTER_DATA_ADDRESSES.
+    """
+    roots = [directory / fixed_folder(data)] if parse_address(data) is None else []
+    if schema_file is not None and parse_address(schema_file) is None:
+        roots.append(directory / Path(schema_file).expanduser())
+    open_to_deployments(roots)
+
+
+def fixed_folder(data: str) -> Path:
+    """Return the folder of the days up to the first wildcard or date of their pattern."""
+    fixed = Path()
+    for part in Path(data).expanduser().parts:
+        if WILD.search(part):
+            return fixed
+        fixed /= part
+    return fixed.parent if fixed.suffix else fixed  # a path with a suffix is a single file

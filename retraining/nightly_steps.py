@@ -16,9 +16,8 @@ from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.encoding.encoder import Encoder
 from shunter.ingestion.sources.days import DayLog, DaysSource
 from shunter.reporting.page.publish import PAGE, build_report
-from shunter.retraining.comparison import compare
+from shunter.retraining.comparison import compare, number_of
 from shunter.retraining.inspection import choose_days as chosen_days
-from shunter.retraining.losses import number_of
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.plan import NightlyPlan
 from shunter.retraining.trend import build_trend, trend_table

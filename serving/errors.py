@@ -4,12 +4,7 @@ from shunter.errors import RequestError
 
 
 class RefusedError(RequestError):
-    """Error: a request is refused without scores.
-
-    Attributes:
-        status: HTTP status.
-        headers: Headers of the response.
-    """
+    """Error: a request is refused without scores."""
 
     code = "refused-request"
     status = 400

@@ -18,11 +18,7 @@ def plain(text: object) -> str:
 
 
 def narrow_tables(text: str) -> str:
-    """Divide each table of more than `MOST_COLUMNS` columns into several, which repeat its first column.
-
-    Args:
-        text: Markdown, with tables whose lines begin and end with a bar.
-    """
+    """Divide each table of more than `MOST_COLUMNS` columns into several, which repeat its first column."""
     narrowed: list[str] = []
     for is_table, group in groupby(text.splitlines(), lambda line: line.startswith("|")):
         lines = list(group)

@@ -176,12 +176,6 @@ def read_yaml(path: Path, what: str, example: str, error_type: type[ShunterError
 def parse_yaml(text: str, shown_name: str, example: str, error_type: type[ShunterError] = DataError) -> dict[str, Any]:
     """Read keys from YAML or JSON.
 
-    Args:
-        text: YAML or JSON text.
-        shown_name: Name of the file, as the beginning of a sentence.
-        example: Example content, for messages.
-        error_type: Class of the error to raise.
-
     Raises:
         ShunterError: The text is neither YAML nor JSON, repeats a key or has no keys.
     """

@@ -101,12 +101,9 @@ def compare_frames(root: Path) -> Iterator[Compared]:
 
 
 def compare_files(root: Path) -> Iterator[Compared]:
-    """Compare files with their checksums, and yield a result for each.
+    """Compare a file, or the files at all depths of a folder, with their checksums, and yield a result for each.
 
     Files without a checksum are left out. A folder with a manifest of checksums yields one result.
-
-    Args:
-        root: A file, or a folder whose files are compared at all depths.
     """
     sealed = {manifest.parent for manifest in root.rglob(MANIFEST)}
     for folder in sorted(sealed):

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from shunter.masked_console import Console
-from shunter.quiet import is_quiet
+from shunter.masked_console import Console, is_quiet
 
 if TYPE_CHECKING:
     from shunter.engine.results import EpochReport

@@ -1,4 +1,4 @@
-"""What Prefect shows of a run: log lines, result pages with tables and links to MLflow, and events about models."""
+"""Display of a run in Prefect: log lines, result pages with tables and links to MLflow, and events about models."""
 
 import contextlib
 from collections.abc import Mapping, Sequence

@@ -21,9 +21,6 @@ def named_by(*fields: str) -> Callable[[], str]:
     """Return a function that names a flow run after its flow and the values of some fields; for `flow_run_name`.
 
     A name that a user has typed stays.
-
-    Args:
-        fields: Parameters of the flow, or options of its request.
     """
 
     def name() -> str:

@@ -9,8 +9,7 @@ from shunter.hardware.meters.cpu import CpuPowerModel
 from shunter.hardware.meters.meter import cpu_power_model
 from shunter.hardware.meters.process_time import ProcessTime
 from shunter.hardware.types import EnergyReading
-from shunter.masked_console import Console
-from shunter.quiet import is_quiet
+from shunter.masked_console import Console, is_quiet
 from shunter.tasks.progress_line import is_drawn, progress_line
 
 START, OTHER = "start", "other"

@@ -20,7 +20,7 @@ from shunter.flows.command.terminal import (
     print_run,
     report_undelivered,
 )
-from shunter.quiet import is_verbose
+from shunter.masked_console import is_verbose
 
 if TYPE_CHECKING:
     from shunter.extensions.distributed.planning.report import PlanReport

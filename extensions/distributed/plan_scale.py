@@ -12,7 +12,7 @@ from shunter.flows.command.flow_commands import AS_JSON
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.rendering import TextTable, number, print_table
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, print_line, say
-from shunter.quiet import is_verbose
+from shunter.masked_console import is_verbose
 from shunter.requests.architecture import ModelRequest
 from shunter.requests.groups import Request
 from shunter.requests.source import DataRequest

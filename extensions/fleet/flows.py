@@ -21,8 +21,7 @@ from shunter.extensions.fleet.schedule import figures
 from shunter.extensions.fleet.tasks import Fleet, log_schedule, publish_fleet, simulate_policy
 from shunter.extensions.fleet.tasks.jobs import prepare_jobs, training_of_own
 from shunter.frozen import Frozen
-from shunter.masked_console import Console
-from shunter.quiet import is_quiet
+from shunter.masked_console import Console, is_quiet
 from shunter.requests import shown
 from shunter.tasks.notify import notify
 from shunter.tasks.run_log import markdown_table, show_result

@@ -8,7 +8,7 @@ from shunter.extensions.tiers.plan_memory_request import PlanMemoryRequest
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.rendering import TextTable, number, print_table
 from shunter.flows.command.terminal import console, one_sentence_errors, print_json, say
-from shunter.quiet import is_verbose
+from shunter.masked_console import is_verbose
 
 if TYPE_CHECKING:
     from shunter.extensions.tiers.memory.compare import Comparison

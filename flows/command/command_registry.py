@@ -16,10 +16,9 @@ from typer._click.exceptions import BadOptionUsage, NoArgsIsHelpError, UsageErro
 from typer.core import TyperCommand, TyperGroup
 
 from shunter.errors import RequestError
-from shunter.flows.command.help import write_options
+from shunter.flows.command.help import extra_arguments, unknown_command, usage_message, write_options
 from shunter.flows.command.output_options import with_accepted_models, with_output_options
 from shunter.flows.command.terminal import INTERRUPTED, one_sentence_errors, say
-from shunter.flows.command.usage import extra_arguments, unknown_command, usage_message
 from shunter.registry import Entry, Registry
 from shunter.secrets import check_is_path
 
@@ -51,7 +50,7 @@ SERVICES = "shunter.operation.service_commands"
 COMPRESSION = "shunter.extensions.compression.compression_commands"
 FLEET = "shunter.extensions.fleet.commands"
 PLANS = "shunter.extensions.distributed.plan_commands"
-# Name of each command, module with its function, which is named as the last word of the command, and help in the list.
+# Name of each command, module with its function, named as the last part of the command, and help in the list.
 OWN_COMMANDS = (
     ("check", RUNS, "Check a click log and infer its schema; train nothing."),
     ("train", FLOWS, "Train a recommender within limits and register it."),

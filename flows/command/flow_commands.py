@@ -21,9 +21,9 @@ from shunter.flows.command.terminal import (
     print_run,
     report_undelivered,
 )
+from shunter.masked_console import is_verbose
 from shunter.model_families import is_ranking
 from shunter.python_processes import process_age_seconds
-from shunter.quiet import is_verbose
 from shunter.requests import LOCAL_OFFERS, ProfileRequest, SelectRequest, TrainRequest
 from shunter.requests.groups import option_name
 

@@ -11,7 +11,7 @@ import typer
 
 from shunter.flows.command.help import show_all
 from shunter.flows.command.terminal import console, one_sentence_errors
-from shunter.quiet import VARIABLE, VERBOSE_VARIABLE
+from shunter.masked_console import VARIABLE, VERBOSE_VARIABLE
 
 QUIET = typer.Option("--quiet", "-q", help="Print errors only. JSON and requested rows are still printed.")
 ACCEPT = typer.Option("--accept", help="Fingerprint of an unsigned or foreign model that is trusted; repeatable.")

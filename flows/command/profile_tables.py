@@ -6,8 +6,7 @@ from itertools import zip_longest
 from shunter.flows.command.rendering import TextTable, number, print_table
 from shunter.flows.profiling import ProfileSummary
 from shunter.hardware.types import HardwareProfile, Quantity
-from shunter.masked_console import Console
-from shunter.quiet import is_verbose
+from shunter.masked_console import Console, is_verbose
 
 
 def profile_table(profiles: Sequence[HardwareProfile]) -> TextTable:

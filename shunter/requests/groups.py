@@ -38,11 +38,7 @@ def shown(request: BaseModel) -> FieldInfo:
 
 
 def make_form(schema: JsonSchemaValue) -> None:
-    """Change the schema of a request or of a group for display in a form, in place.
-
-    Args:
-        schema: JSON schema of an object with properties, from pydantic.
-    """
+    """Change the schema of a request or of a group for display in a form, in place."""
     fields = schema.get("properties", {})
     for position, (name, field) in enumerate(fields.items()):
         title = field.setdefault("title", title_of(name))

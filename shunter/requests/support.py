@@ -193,12 +193,7 @@ def check_support(model: str | None, given: Mapping[str, Any]) -> None:
 
 
 def excludes(use: Use, given: Mapping[str, Any]) -> bool:
-    """Return True if the options of a request exclude a use of another option.
-
-    Args:
-        use: Use that would be added.
-        given: Values of the options that differ from their defaults, by name.
-    """
+    """Return True if the options of a request exclude a use of another option."""
     others = ({*conflict.uses} - {use} for conflict in CONFLICTS if use in conflict.uses)
     return any(all(one.is_in(given) for one in rest) for rest in others)
 

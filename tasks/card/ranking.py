@@ -32,11 +32,7 @@ def write_ranking_card(
     reason: str = "",
     learned_validation: bool = False,
 ) -> tuple[TrainedRanker, tuple[RankingBaseline, ...]]:
-    """Rank the test part, compare the result with its baselines; log metrics, comparisons and card to the run.
-
-    Returns:
-        The result with its quality on the test part, and its baselines.
-    """
+    """Rank the test part, compare the result with its baselines; log metrics, comparisons and card to the run."""
     from shunter.reporting.card.ranking import index_of, ranking_card
     from shunter.reporting.card.ranking_breakdown import SIDES, RankingSides, summarise_ranking
 

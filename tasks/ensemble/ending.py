@@ -109,10 +109,7 @@ def _seconds(run: TrackedRun) -> float:
 def is_done(run: RunContext, folder: str, setting: Setting | None = None) -> bool:
     """Return True if a member needs no training: it is finished, or a stored trial has trained its setting.
 
-    Args:
-        run: Context of the run.
-        folder: Name of the member's folder.
-        setting: Setting of the member if it is trained with the seed of the search; else None.
+    `setting` is that of the member if it is trained with the seed of the search, else None.
     """
     is_kept = setting is not None and stored_trial_model(run.search_directory, setting.trial_number) is not None
     return is_kept or (run.directory / MEMBERS / folder / FILE).is_file()

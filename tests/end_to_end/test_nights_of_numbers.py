@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from mlflow import MlflowClient
 
-from shunter.retraining.losses import number_of
+from shunter.retraining.comparison import number_of
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.nightly_runs import NightlyResult
 from shunter.tracking.registry.champion_comparison import ChampionComparison

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from shunter.flows.command import run_commands
 from shunter.flows.command.cli import app
 from shunter.flows.command.summary_json import defined
-from shunter.quiet import VARIABLE, is_quiet
+from shunter.masked_console import VARIABLE, is_quiet
 from shunter.tasks.step_clock import StepClock
 
 TOP = get_command(app).commands  # pyright: ignore[reportAttributeAccessIssue]

@@ -10,9 +10,8 @@ import pytest
 import yaml
 
 from shunter.engine.checkpoint.checked_files import read_json, write_json
-from shunter.retraining.distances import value_drift
 from shunter.retraining.figures import LEVELS, MOST_SAMPLED, DayFigures, FieldFigures, ValueSample
-from shunter.retraining.findings import base_rate_finding, drift_findings
+from shunter.retraining.findings import base_rate_finding, drift_findings, value_drift
 from shunter.retraining.inspection import choose_days
 from shunter.retraining.nightly_request import DriftLimits
 from tests.retraining.conftest import Log, clicks, day

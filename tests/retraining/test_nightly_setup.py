@@ -6,8 +6,7 @@ import pytest
 
 from shunter.errors import DataError, RequestError
 from shunter.ingestion.sources import guard
-from shunter.retraining.day_files import find_days
-from shunter.retraining.nightly_setup import check_days, model_name_of, open_days
+from shunter.retraining.day_files import check_days, find_days, model_name_of, open_days
 
 HEAD = "click,price,user,item\n"
 

@@ -11,8 +11,8 @@ from shunter.engine.checkpoint.storage import save_model
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.sources.days import DayLog, DaysSource, open_day
 from shunter.models.registry import build_model, model_spec
-from shunter.retraining.losses import losses_of, scores_of
-from shunter.retraining.promise import check_day, promise_tags
+from shunter.retraining.comparison import losses_of, scores_of
+from shunter.retraining.degradation import check_day, promise_tags
 from shunter.tracking.registry.versions import ModelFiles, Version
 
 SOME_OF_THE_TABLES = 140 << 10  # bytes; they have 36 rows of 4,096
@@ -81,7 +81,7 @@ def test_losses_are_those_of_the_scores(given: tuple[ModelFiles, DayLog], monkey
     monkeypatch.setattr(
         "shunter.engine.checkpoint.scoring.available_memory_bytes", lambda device: 2 * SOME_OF_THE_TABLES
     )
-    monkeypatch.setattr("shunter.retraining.losses.load_model", forbidden)
+    monkeypatch.setattr("shunter.retraining.comparison.load_model", forbidden)
     monkeypatch.setattr("shunter.extensions.tiers.stored_models.load_model", forbidden)
     monkeypatch.setattr("shunter.engine.checkpoint.scoring.LARGEST_SHARE", 0.5)
     np.testing.assert_array_equal(scores_of(*given)[1], logits)

@@ -4,8 +4,7 @@ import io
 
 import pytest
 
-from shunter.masked_console import Console
-from shunter.quiet import VARIABLE
+from shunter.masked_console import VARIABLE, Console
 from shunter.tasks import progress_line as module
 from shunter.tasks.progress_line import progress_line
 
