@@ -17,7 +17,6 @@ READERS_OF_FOREIGN_TEXTS = {
     "engine/overrides.py": "values that a user types",
     "engine/memory.py": "torch says that memory ran out by a RuntimeError's message alone",
     "engine/stopping_text.py": "earlier versions kept the text of a reason alone",
-    "flows/command/usage.py": "messages of click",
     "hardware/reservation.py": "prints a message once",
     "extensions/distributed/node_readers.py": "compares the content of two files",
     "extensions/distributed/planning/partition.py": "a name of TorchRec",
