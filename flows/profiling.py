@@ -13,11 +13,10 @@ from shunter.markdown import plain
 from shunter.masked_console import Console
 from shunter.reporting.roofline_figure import draw_rooflines
 from shunter.requests import ProfileRequest, TrainRequest, shown
+from shunter.tasks.flow_runs import named_by, notify
 from shunter.tasks.ingest import ingest
-from shunter.tasks.notify import notify
 from shunter.tasks.profile import ANALYSIS, TRAINING_ANALYSES, TrainingAnalysis, check_request, profile_machine
 from shunter.tasks.run_log import log_sentence, markdown_table, show_result
-from shunter.tasks.run_names import named_by
 from shunter.tracking.profiles import PICTURES, log_pictures, log_profiles, profile_metrics
 from shunter.tracking.runs import closing, start_run
 
@@ -79,19 +78,12 @@ def profile(
             progress("the layers of the model for the roofline")
             pictures = (*draw_rooflines(profiles, dataset, request), *(analysis.pictures if analysis else ()))
             log_pictures(run_id, pictures)
-        _show(profiles, analysis, pictures, run_id)
+        machine = profiles[-1].accelerator
+        flops = {name: rate.value for name, rate in profiles[-1].matmul_flops_per_second.items()}
+        speed = ", ".join(f"{value / 1e9:,.0f} GFLOP/s in {name}" for name, value in flops.items())
+        figures = {name: value for profile in profiles for name, value in profile_metrics(profile).items()}
+        table = markdown_table([{"measured": name, "value": f"{value:.4g}"} for name, value in figures.items()])
+        advice = "".join(f"- {plain(sentence)}\n" for sentence in (analysis.advice if analysis else ()))
+        files = {picture.stem.replace("_", " ").capitalize(): f"{PICTURES}/{picture.name}" for picture in pictures}
+        show_result("profile", f"{machine.model}: {speed}.", f"{advice}\n{table}", run_id=run_id, files=files)
     return ProfileSummary(profiles=tuple(profiles), analysis=analysis, pictures=pictures, run_id=run_id)
-
-
-def _show(
-    profiles: list[HardwareProfile], analysis: TrainingAnalysis | None, pictures: tuple[Path, ...], run_id: str
-) -> None:
-    """Show measurements and advice in Prefect."""
-    machine = profiles[-1].accelerator
-    flops = {name: rate.value for name, rate in profiles[-1].matmul_flops_per_second.items()}
-    speed = ", ".join(f"{value / 1e9:,.0f} GFLOP/s in {name}" for name, value in flops.items())
-    figures = {name: value for profile in profiles for name, value in profile_metrics(profile).items()}
-    table = markdown_table([{"measured": name, "value": f"{value:.4g}"} for name, value in figures.items()])
-    advice = "".join(f"- {plain(sentence)}\n" for sentence in (analysis.advice if analysis else ()))
-    files = {picture.stem.replace("_", " ").capitalize(): f"{PICTURES}/{picture.name}" for picture in pictures}
-    show_result("profile", f"{machine.model}: {speed}.", f"{advice}\n{table}", run_id=run_id, files=files)

@@ -3,10 +3,9 @@
 from prefect import flow
 from prefect.runtime import flow_run
 
-from shunter.tasks.notify import notify
+from shunter.tasks.flow_runs import named_by, notify
 from shunter.tasks.rollback import Rollback, restore_champion
 from shunter.tasks.run_log import announce, markdown_table, show_result
-from shunter.tasks.run_names import named_by
 
 
 @flow(name="rollback", flow_run_name=named_by("model"), on_failure=[notify], on_crashed=[notify])

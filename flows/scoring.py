@@ -8,9 +8,8 @@ from prefect.runtime import flow_run
 from shunter.errors import RequestError
 from shunter.ingestion.sources.guard import check_text, is_foreign_request, roots_of_deployments
 from shunter.settings import Settings
-from shunter.tasks.notify import notify
+from shunter.tasks.flow_runs import named_by, notify
 from shunter.tasks.run_log import markdown_table, show_result
-from shunter.tasks.run_names import named_by
 from shunter.tracking.registry.named import NAMED, export_model
 from shunter.tracking.registry.versions import only_model, version_by_number
 

@@ -12,12 +12,11 @@ from shunter.planner.decide import Decision
 from shunter.requests import SelectRequest, shown
 from shunter.tasks.accelerators import reserve_if_free
 from shunter.tasks.evidence import recorded_run
+from shunter.tasks.flow_runs import named_by, notify
 from shunter.tasks.ingest import ingest
-from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_cluster, profile_hardware
 from shunter.tasks.report import report
 from shunter.tasks.run_log import REPORT, markdown_table, show_result
-from shunter.tasks.run_names import named_by
 from shunter.tasks.select import log_decision, select
 from shunter.tracking.reports import log_config, log_request
 from shunter.tracking.runs import closing, start_run_tree

@@ -32,14 +32,13 @@ from shunter.requests.training import check_loggers
 from shunter.tasks.accelerators import announce, holds_all, installed_move, keep_chosen, reserve_for_flow
 from shunter.tasks.ensemble import UNTRAINED, expected_ending
 from shunter.tasks.evidence import recorded_run
+from shunter.tasks.flow_runs import named_by, notify
 from shunter.tasks.ingest import ingest
-from shunter.tasks.notify import notify
 from shunter.tasks.profile import is_profiled, profile_cluster, profile_hardware
 from shunter.tasks.recipes import TrainingOutcome, recipe_of
 from shunter.tasks.repetition import Repeat, Repetition, keep_choices
 from shunter.tasks.run_context import RunContext
 from shunter.tasks.run_log import REPORT, link_run
-from shunter.tasks.run_names import named_by
 from shunter.tasks.run_state import RunState, check_copies, forget_copies
 from shunter.tasks.select import estimate, log_decision, select
 from shunter.tasks.spending import charged, check_time, limits_begun_anew, require_room, spending

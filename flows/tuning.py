@@ -24,13 +24,12 @@ from shunter.search.minutes import Minutes
 from shunter.search.result import TuneResult
 from shunter.tasks.accelerators import keep_chosen, reserve_for_flow
 from shunter.tasks.evidence import record_search, recorded_run
+from shunter.tasks.flow_runs import named_by, notify
 from shunter.tasks.ingest import ingest
-from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_hardware
 from shunter.tasks.recipes import recipe_of
 from shunter.tasks.report import report
 from shunter.tasks.run_log import REPORT, markdown_table, show_result
-from shunter.tasks.run_names import named_by
 from shunter.tasks.run_state import RunState
 from shunter.tasks.select import estimate, log_decision, select
 from shunter.tasks.spending import charged, spending

@@ -19,7 +19,7 @@ from prefect.states import AwaitingRetry, Cancelled, Cancelling, Crashed
 
 from shunter.hardware.devices.process_mark import process_mark
 from shunter.operation.servers import WORK_POOL, worker_name
-from shunter.tasks.notify import notify_about
+from shunter.tasks.flow_runs import notify_about
 
 MOST_ATTEMPTS = 3  # limit for runs that make their worker crash each time
 GRACE_SECONDS = 60.0

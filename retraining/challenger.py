@@ -1,10 +1,12 @@
 """Nightly run with a champion: train a challenger from its weights, compare both, and promote the better model."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -62,6 +64,7 @@ from shunter.tracking.runs import open_run
 PATIENCE = 1  # epochs without improvement: with few days, most of them known, later epochs are even worse
 
 LAST_DAY = "last-day"
+Judgement = TypeVar("Judgement", ChampionComparison, RankingComparison)
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,18 @@ class NightlyContext:
     def gains_file(self, name: str) -> Path:
         """Return the file with the bootstrap gains of a comparison."""
         return self.state.directory / f"{name}.npy"
+
+    def compared(self, name: str, kind: type[Judgement], evaluate: Callable[[Path], Judgement]) -> Judgement:
+        """Compare both models on the evaluation day by `evaluate`, which gets the file for the bootstrap gains.
+
+        A resumed nightly run returns its stored comparison.
+        """
+        comparison = self.state.recall(name, kind)
+        if comparison is None:
+            comparison = evaluate(self.gains_file(name))
+            log_comparison(self.run_id, name, comparison)
+            self.state.remember(name, comparison)
+        return comparison
 
     def draw(self, name: str, comparison: ChampionComparison | RankingComparison, outcome: Outcome) -> None:
         """Plot a comparison with the outcome of the nightly run, and log the plot to the MLflow run."""
@@ -370,16 +385,9 @@ def reserve_placement(
 def _compare(
     context: NightlyContext, name: str, champion: ModelFiles, challenger: ModelFiles, *, only_test_part: bool = False
 ) -> ChampionComparison:
-    """Compare both models on the evaluation day; a resumed nightly run returns its stored comparison."""
-    comparison = context.state.recall(name, ChampionComparison)
-    if comparison is None:
-        log, gains = context.logs[context.plan.held_out], context.gains_file(name)
-        comparison = evaluate_challenger(
-            context.request, log, champion, challenger, gains, only_test_part=only_test_part
-        )
-        log_comparison(context.run_id, name, comparison)
-        context.state.remember(name, comparison)
-    return comparison
+    log = context.logs[context.plan.held_out]
+    evaluate = partial(evaluate_challenger, context.request, log, champion, challenger, only_test_part=only_test_part)
+    return context.compared(name, ChampionComparison, evaluate)
 
 
 def record_version(context: NightlyContext, registered: RegisteredModel, run_id: str, reason: str) -> Version:

@@ -26,12 +26,9 @@ from shunter.retraining.night_section import sides_table
 from shunter.retraining.nightly_request import NightlyRequest
 from shunter.retraining.nightly_runs import (
     NightlyResult,
-    latest_evaluated_day_after,
     log_nightly_result,
     log_plan,
-    missing_days,
     nightly_runs_of,
-    run_of_day,
     with_former_name,
 )
 from shunter.retraining.nightly_steps import choose_days, ingest_days, publish_pages
@@ -40,9 +37,8 @@ from shunter.retraining.ranker_challenger import challenge_ranker, check_ranking
 from shunter.retraining.trend import LABELS
 from shunter.settings import Settings
 from shunter.tasks.evidence import recorded_run
-from shunter.tasks.notify import notify
+from shunter.tasks.flow_runs import named_by, notify
 from shunter.tasks.run_log import REPORT, announce, show_result
-from shunter.tasks.run_names import named_by
 from shunter.tasks.run_state import StateFolder
 from shunter.tasks.spending import charged, spending
 from shunter.tasks.step_clock import StepClock
@@ -56,13 +52,7 @@ from shunter.tracking.runs import INTERRUPTED, closing, finish, open_run, start_
 
 
 class NightlyRunState(BaseModel):
-    """State from which an interrupted nightly run resumes.
-
-    Attributes:
-        run_id: MLflow run.
-        day: Evaluation day.
-        champion: Version in use when the run began; None if there was none.
-    """
+    """State from which an interrupted nightly run resumes."""
 
     run_id: str
     day: date
@@ -86,9 +76,13 @@ def nightly(request: Annotated[NightlyRequest, shown(NightlyRequest())] = Nightl
     home = Settings().nights_directory / request.registered_name
     with StateFolder(home / "state", "night", lock=home / "lock") as state:
         nights = nightly_runs_of(request.registered_name)
-        plan, logs = choose_days(request, newest, home / "days", sorted(missing_days(nights)))
-        earlier = run_of_day(nights, plan.held_out)
-        later = None if request.days.day else latest_evaluated_day_after(nights, plan.held_out)
+        missing = nights[0].tags.get("nightly.missing_days", "") if nights else ""
+        missing_before = sorted(date.fromisoformat(day) for day in missing.split(",") if day)
+        plan, logs = choose_days(request, newest, home / "days", missing_before)
+        evaluated = [(date.fromisoformat(run.tags["nightly.day"]), run) for run in nights if "nightly.day" in run.tags]
+        earlier = next((run for day, run in evaluated if day == plan.held_out), None)
+        # A later evaluation day exists only if a clock was set back.
+        later = max((day for day, _ in evaluated if day > plan.held_out and request.days.day is None), default=None)
         if earlier:
             reason = f"{plan.held_out} is the newest usable day and was the evaluation day before: nothing has changed."
             night = _unchanged(request, plan, earlier.run_id, reason)

@@ -84,23 +84,6 @@ def with_former_name(request: NightlyRequest) -> NightlyRequest:
     return request.model_copy(update={"register_as": name})
 
 
-def run_of_day(nights: Sequence[TrackedRun], day: date) -> TrackedRun | None:
-    """Return the nightly run that evaluated on a given day; None if there is no such run."""
-    return next((run for run in nights if run.tags.get("nightly.day") == day.isoformat()), None)
-
-
-def latest_evaluated_day_after(nights: Sequence[TrackedRun], day: date) -> date | None:
-    """Return the last evaluation day after `day`, which exists only if a clock was set back; None if there is none."""
-    days = [date.fromisoformat(run.tags["nightly.day"]) for run in nights if "nightly.day" in run.tags]
-    return max((later for later in days if later > day), default=None)
-
-
-def missing_days(nights: Sequence[TrackedRun]) -> set[date]:
-    """Return the days that were missing in the last nightly run."""
-    text = nights[0].tags.get("nightly.missing_days", "") if nights else ""
-    return {date.fromisoformat(day) for day in text.split(",") if day}
-
-
 def log_plan(run_id: str, name: str, plan: NightlyPlan, learned: Sequence[date]) -> None:
     """Log the plan of a nightly run.
 

@@ -7,9 +7,10 @@ and items start from random vectors in larger tables. Members with a closed-form
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from shunter.engine.checkpoint.warm_start import SharedRows
-from shunter.engine.config import Repeats, Schedule
+from shunter.engine.config import Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.job import TrainingJob
@@ -31,7 +32,7 @@ from shunter.retraining.challenger import (
 from shunter.retraining.champion import Champion, check_same_log, version_tags, warm_start_from
 from shunter.retraining.degradation import ranking_degradation_of, respond
 from shunter.retraining.nightly_request import NightlyRequest
-from shunter.retraining.nightly_runs import NightlyResult, Outcome, log_comparison, log_plan
+from shunter.retraining.nightly_runs import NightlyResult, Outcome, log_plan
 from shunter.retraining.nightly_steps import evaluate_ranking_challenger, ingest_days
 from shunter.tasks.evidence import record_trainings
 from shunter.tasks.fusion import fused_of
@@ -83,7 +84,10 @@ def challenge_ranker(context: NightlyContext, champion: Champion) -> NightlyResu
     open_run(context.run_id).log_params(params)
     context.notes.data = data_key(params)
     challenger = _train(context, dataset, champion, origins)
-    comparison = _compare(context, dataset, champion, challenger, origins.repeats)
+    evaluate = partial(
+        evaluate_ranking_challenger, request, dataset, champion.files, challenger.directory, repeats=origins.repeats
+    )
+    comparison = context.compared("judgement", RankingComparison, evaluate)
     degradation = ranking_degradation_of(comparison, champion.version, plan.held_out)
     obstacle = _obstacle(context, number, comparison, challenger)
     outcome: Outcome = "promoted" if obstacle is None else "kept"
@@ -175,21 +179,6 @@ def _origin_as_text(origins: RankerOrigins, rows: Mapping[str, SharedRows], data
     learned = [one.spec.family for one in origins.members if not is_solved(one.spec.family)]
     how = f"{' and '.join(learned)} begins at the champion's vectors" if learned else "all of it is solved anew"
     return f"The champion knows {' and '.join(known)}; {how}."
-
-
-def _compare(
-    context: NightlyContext, dataset: Dataset, champion: Champion, challenger: TrainedRanker, repeats: Repeats
-) -> RankingComparison:
-    """Compare both models on the evaluation day; a resumed nightly run returns its stored comparison."""
-    comparison = context.state.recall("judgement", RankingComparison)
-    if comparison is None:
-        gains = context.gains_file("judgement")
-        comparison = evaluate_ranking_challenger(
-            context.request, dataset, champion.files, challenger.directory, gains, repeats=repeats
-        )
-        log_comparison(context.run_id, "judgement", comparison)
-        context.state.remember("judgement", comparison)
-    return comparison
 
 
 def _obstacle(

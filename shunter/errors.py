@@ -5,7 +5,7 @@ the sentence and exits with `exit_code`; `--debug` shows the traceback. Programm
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import ClassVar, TypeVar
@@ -449,15 +449,18 @@ class UntrustedModelError(TrackingError):
         )
 
 
-def find_cause(error: BaseException | None, kind: type[Kind]) -> Kind | None:
-    """Return the first error of type `kind` among an error and its causes; None if there is none."""
+def causes_of(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and its causes."""
     seen = set()
     while error is not None and id(error) not in seen:
-        if isinstance(error, kind):
-            return error
+        yield error
         seen.add(id(error))
         error = error.__cause__ or error.__context__
-    return None
+
+
+def find_cause(error: BaseException, kind: type[Kind]) -> Kind | None:
+    """Return the first error of type `kind` among an error and its causes; None if there is none."""
+    return next((cause for cause in causes_of(error) if isinstance(cause, kind)), None)
 
 
 def first_line(error: BaseException) -> str:

@@ -62,13 +62,7 @@ class Choices(Frozen):
 
 
 class Repeat(Frozen):
-    """Result of a repeated run.
-
-    Attributes:
-        run_id: The run that was repeated.
-        is_equal: Whether the weights of the result are equal bit by bit.
-        same_host: Whether both ran on the same kind of machine.
-    """
+    """Result of a repeated run."""
 
     run_id: str
     is_equal: bool

@@ -4,14 +4,13 @@ import errno
 import socket
 import sqlite3
 import urllib.error
-from collections.abc import Iterator
 from typing import Any, TypedDict
 
 from prefect import Task
 from prefect.client.schemas.objects import State, TaskRun
 from prefect.tasks import exponential_backoff
 
-from shunter.errors import ProcessLostError
+from shunter.errors import ProcessLostError, causes_of
 
 RETRIES = 3
 FIRST_DELAY_SECONDS = 2.0  # doubled after each attempt
@@ -43,7 +42,7 @@ def is_passing(error: BaseException) -> bool:
     The causes of an error count, too, because Shunter's errors wrap those of libraries. A missing file, a full disk, a
     wrong value and a NaN loss are not transient.
     """
-    return any(_passes(cause) for cause in _chain(error))
+    return any(_passes(cause) for cause in causes_of(error))
 
 
 def retried() -> Retried:
@@ -59,14 +58,6 @@ def retried() -> Retried:
 def _has_passing_fault(task: Task[..., Any], task_run: TaskRun, state: State[Any]) -> bool:
     error = state.result(raise_on_failure=False)
     return isinstance(error, BaseException) and is_passing(error)
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    seen = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        yield error
-        error = error.__cause__ or error.__context__
 
 
 def _passes(error: BaseException) -> bool:

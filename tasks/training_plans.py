@@ -29,7 +29,6 @@ class PlannedTraining(Protocol):
     @property
     def place(self) -> ComputeTarget:
         """Compute target of the training run, with its tables divided by the plan."""
-        ...
 
 
 class Planner(Protocol):
@@ -41,7 +40,6 @@ class Planner(Protocol):
         Raises:
             RequestError: The plan cannot be read.
         """
-        ...
 
     def check(self, run: Any, path: Path) -> None:
         """Raise if the plan in a file does not fit, before anything is trained.
@@ -50,7 +48,6 @@ class Planner(Protocol):
             RequestError: The plan is for another model, can only be simulated, or divides columns although the search
                 varies the embedding width.
         """
-        ...
 
     def training(self, run: Any, job: ClickJob, placement: Placement) -> PlannedTraining | None:
         """Return a training run with tables divided by the given plan or the best plan found; None without a plan.
@@ -58,11 +55,9 @@ class Planner(Protocol):
         Raises:
             RequestError: The given plan divides columns of another width.
         """
-        ...
 
     def keep_step(self, run: Any, planned: Any, trained: Any) -> None:
         """Store the measured step time of a plan beside the predicted one."""
-        ...
 
 
 def planner() -> Planner:

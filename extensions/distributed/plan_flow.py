@@ -23,11 +23,10 @@ from shunter.planner.describe import spec_of
 from shunter.requests import TrainRequest
 from shunter.requests.groups import shown
 from shunter.settings import Settings
+from shunter.tasks.flow_runs import named_by, notify
 from shunter.tasks.ingest import ingest
-from shunter.tasks.notify import notify
 from shunter.tasks.profile import profile_machine
 from shunter.tasks.run_log import markdown_table, show_result
-from shunter.tasks.run_names import named_by
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import closing, open_run, start_run
 

@@ -23,9 +23,8 @@ from shunter.extensions.fleet.tasks.jobs import prepare_jobs, training_of_own
 from shunter.frozen import Frozen
 from shunter.masked_console import Console, is_quiet
 from shunter.requests import shown
-from shunter.tasks.notify import notify
+from shunter.tasks.flow_runs import named_by, notify
 from shunter.tasks.run_log import markdown_table, show_result
-from shunter.tasks.run_names import named_by
 from shunter.tracking.reports import log_files
 from shunter.tracking.runs import child_run, closing, open_run, start_run
 

@@ -90,9 +90,19 @@ def _of_json(values: dict[str, Any]) -> Table:
         case "dataframe_split":
             return _of_split(expect(values["dataframe_split"], dict, "dataframe_split"))
         case "inputs" if isinstance(values["inputs"], dict):
-            return _of_columns(values["inputs"])
+            columns = values["inputs"]
+            if not any(isinstance(column, list) for column in columns.values()):  # single values are one row
+                return Table(1, {name: [value] for name, value in columns.items()})
+            lists = {name: expect(column, list, name) for name, column in columns.items()}
+            return Table(same_length(lists, "inputs"), lists)
         case name:
-            return _of_records(expect(values[name], list, name), name)
+            records = expect(values[name], list, name)
+            if not all(isinstance(record, dict) for record in records):
+                raise RefusedError(
+                    f"The key `{name}` holds a row that is not a JSON object: give each row as an object with column "
+                    "names."
+                )
+            return Table(len(records), columns_of_records(records))
 
 
 def _of_split(split: dict[str, Any]) -> Table:
@@ -107,22 +117,6 @@ def _of_split(split: dict[str, Any]) -> Table:
             f"Row {wrong[0]} of `data` is not a list of {len(names)} values: give one value for each column."
         )
     return Table(len(rows), columns_of_rows(names, rows))
-
-
-def _of_columns(columns: dict[str, Any]) -> Table:
-    """Convert a mapping of columns to a table; single values instead of lists are one row."""
-    if not any(isinstance(values, list) for values in columns.values()):
-        return Table(1, {name: [value] for name, value in columns.items()})
-    lists = {name: expect(values, list, name) for name, values in columns.items()}
-    return Table(same_length(lists, "inputs"), lists)
-
-
-def _of_records(records: list[Any], name: str) -> Table:
-    if not all(isinstance(record, dict) for record in records):
-        raise RefusedError(
-            f"The key `{name}` holds a row that is not a JSON object: give each row as an object with column names."
-        )
-    return Table(len(records), columns_of_records(records))
 
 
 def _csv(body: bytes, max_rows: int) -> pl.DataFrame:

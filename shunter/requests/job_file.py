@@ -56,24 +56,23 @@ def read_job(path: Path, kind: type[Asked], given: Mapping[str, Any], others: tu
     told = f"The job file {path} is wrong"
     if reasons := list(_unknown_keys(values, kind, others)):
         raise RequestError(sentence([f"{told}, {reasons[0]}", *reasons[1:]]))
-    values = _only_known(values, kind)
+    groups = kind.groups()
+    known = kind.options().keys() | groups.keys()
+    values = {name: value for name, value in values.items() if name in known}  # without options of other kinds
+    for name, value in values.items():
+        if name in groups and isinstance(value, Mapping):
+            values[name] = {key: one for key, one in value.items() if key in groups[name].model_fields}
+    group = values.get("architecture")
+    of_file = values.get("set", group.get("set") if isinstance(group, Mapping) else None)
+    if "set" in given and of_file is not None:  # settings of the file that are not given stay
+        given = {**given, "set": settings_over(of_file, given["set"])}
     try:
-        return kind.model_validate({**values, **_laid_over(values, given)})
+        return kind.model_validate({**values, **given})
     except ValidationError as error:
         first, *rest = [clause(fault, kind, "option") for fault in error.errors()]
         # With options beside the file, the wrong value may come from either.
         told = f"The job file {path} with the options given beside it is wrong" if given else told
         raise RequestError(sentence([f"{told}, {first}", *rest])) from error
-
-
-def _laid_over(values: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the given options; settings in `set` of the file are added if the given `set` does not name them."""
-    group = values.get("architecture")
-    in_group = group.get("set") if isinstance(group, Mapping) else None
-    of_file = values.get("set", in_group)
-    if "set" not in given or of_file is None:
-        return dict(given)
-    return {**given, "set": settings_over(of_file, given["set"])}
 
 
 def _option(name: str, description: str | None, value: Any, indent: str = "") -> list[str]:
@@ -109,14 +108,3 @@ def _unknown_keys(values: Mapping[str, Any], kind: type[Request], others: tuple[
             for key in value:
                 if key not in groups[name]:
                     yield unknown(str(key), [*groups[name]], "option", name)
-
-
-def _only_known(values: Mapping[str, Any], kind: type[Request]) -> dict[str, Any]:
-    """Return the options of a job file that this kind of request has; options of other kinds are dropped."""
-    groups = kind.groups()
-    known = kind.options().keys() | groups.keys()
-    kept = {name: value for name, value in values.items() if name in known}
-    for name, value in kept.items():
-        if name in groups and isinstance(value, Mapping):
-            kept[name] = {key: one for key, one in value.items() if key in groups[name].model_fields}
-    return kept

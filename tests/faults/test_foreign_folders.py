@@ -100,7 +100,7 @@ def test_one_function_starts_every_process() -> None:
     )
     sources = {path for folder in OWN_FOLDERS for path in (PROJECT_ROOT / folder).rglob("*.py")}
     found = {str(path.relative_to(PROJECT_ROOT)) for path in sources if starts.search(path.read_text())}
-    assert found == {"shunter/python_processes.py", "tasks/notify.py"}
+    assert found == {"shunter/python_processes.py", "tasks/flow_runs.py"}
 
 
 @pytest.mark.slow

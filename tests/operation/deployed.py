@@ -10,7 +10,7 @@ from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.interrupt import stopped_between_steps
 from shunter.engine.loop.trainer import train
 from shunter.models.registry import model_spec
-from shunter.tasks.notify import notify
+from shunter.tasks.flow_runs import notify
 from tests.engine.synthetic import write_dataset
 
 STEP_SECONDS = 0.005  # what each step waits, so that the servers beside it have the processor

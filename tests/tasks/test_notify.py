@@ -13,7 +13,7 @@ from prefect.client.schemas.objects import FlowRun
 from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED, temporary_settings
 from prefect.states import Crashed, Failed
 
-from shunter.tasks.notify import notify, notify_about
+from shunter.tasks.flow_runs import notify, notify_about
 
 RUN = FlowRun(flow_id=uuid.uuid4(), name="train-ml-100k")
 

@@ -8,7 +8,7 @@ from prefect.utilities.names import generate_slug
 
 from shunter.extensions.distributed.plan_request import PlanRequest
 from shunter.requests import TrainRequest
-from shunter.tasks.run_names import MOST_LETTERS, is_generated, named_by
+from shunter.tasks.flow_runs import MOST_LETTERS, is_generated, named_by
 
 
 def name_of(typed: str, monkeypatch: pytest.MonkeyPatch, *fields: str, **parameters: Any) -> str:

@@ -27,7 +27,7 @@ from shunter.extensions.compression.robustness.trial import (
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.reporting.card.document import Paragraph, Section, Table, to_html, to_markdown
 from shunter.settings import Settings
-from shunter.tasks.run_names import named_by
+from shunter.tasks.flow_runs import named_by
 from shunter.tracking.convention import data_params
 from shunter.tracking.registry.named import open_model
 from shunter.tracking.registry.serving import RankingScorer
