@@ -241,13 +241,6 @@ def _make_users(database: Path, *, is_kept: bool) -> None:
     """Create or migrate MLflow's database of users in a temporary folder, and put it in place in one transaction.
 
     MLflow commits each step of a migration separately. A kill would leave a schema that MLflow cannot use any more.
-
-    Args:
-        database: SQLite file.
-        is_kept: Whether to keep its users, and a copy of its former state; otherwise its content is replaced.
-
-    Raises:
-        ShunterError: MLflow cannot migrate the schema; the database is unchanged.
     """
     with locked(database), TemporaryDirectory() as folder:
         made, kept = Path(folder) / database.name, database.with_name(f"{database.name}.before-{version('mlflow')}")

@@ -150,12 +150,7 @@ class ServedModel:
         return found
 
     def _best_items(self, table: Table, top: int) -> Answer:
-        """Return the best items for each user of a table, without the user's interactions in the table or in `items`.
-
-        Raises:
-            DataError: The column of the user is missing.
-            RefusedError: The model does not rank items.
-        """
+        """Return the best items for each user of a table, without the user's interactions there or in `items`."""
         scorer = self.scorer
         if not isinstance(scorer, RankingScorer):
             raise RefusedError(f"The key `top` needs a ranking model, but {self.title} scores rows: leave it out.")

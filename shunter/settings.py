@@ -260,11 +260,7 @@ class Settings(BaseSettings):
 
 
 def _default_home(root: Path) -> Path:
-    """Return the home if none is named: beside the sources in a checkout, else the user's folder for data.
-
-    Args:
-        root: Folder that holds the package: the checkout, or `site-packages`, in which no new home is made.
-    """
+    """Return the home if none is named: beside the sources in a checkout, else the user's folder for data."""
     beside = root / ".shunter"
     if (root / "pyproject.toml").is_file() or beside.is_dir():
         return beside

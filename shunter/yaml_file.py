@@ -68,13 +68,7 @@ for _kind, _construct in (("int", yaml.SafeLoader.construct_yaml_int), ("float",
 
 @dataclass
 class _Extent:
-    """Size of a value with all its descendants.
-
-    Attributes:
-        anchor: Name by which aliases stand for the value.
-        values: Number of keys and values.
-        depth: Number of nested levels.
-    """
+    """Size of a value with all its descendants."""
 
     anchor: str | None
     values: int = 1

@@ -132,13 +132,8 @@ def _with_pair(run: RunContext, tried: Tried, ended: Callable[[Tried], StopReaso
 
 
 def _compared(first: TrainedRanker, second: TrainedRanker, *, was_stopped: bool) -> PairedTrial | None:
-    """Return the comparison of two placements by training runs of one setting; None without epochs or time.
-
-    Args:
-        first: Training run of the search.
-        second: Training run at the other placement.
-        was_stopped: Whether the time limit of the exploration stopped `first`, which then is the exploring run.
-    """
+    """Return the comparison of a run of the search with one at the other placement; None without epochs or time."""
+    # If the time limit of the exploration stopped the run of the search, that run is the exploring one.
     one, other = (second, first) if was_stopped else (first, second)
     if not (one.history and other.history and one.train_seconds and other.train_seconds):
         return None

@@ -72,16 +72,8 @@ class Spending:
             request: Request of the run, with the price.
             limits: Limits to watch; those of the request if None.
         """
-        limits, pricing = limits or request.limits, request.pricing
-        return Budget(
-            clock=self._clock,
-            meter=self._meter,
-            max_seconds=None if limits.max_hours is None else limits.max_hours * 3600,
-            max_joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH,
-            max_cost=affordable_cost(limits.max_cost, pricing),
-            price_per_hour=pricing.price_per_hour,
-            used_joules=sum((one.joules or 0.0) for one in (self.start, self._earlier) if one) - self._forgiven_joules,
-        )
+        used = sum((one.joules or 0.0) for one in (self.start, self._earlier) if one) - self._forgiven_joules
+        return _budget(limits or request.limits, request.pricing, self._clock, self._meter, used)
 
     def save(self) -> None:
         """Save the total for the next attempt."""
@@ -113,16 +105,22 @@ def check_time(request: JobRequest, clock: RunClock, needed_seconds: float) -> N
     Raises:
         StoppedError: A limit is expected to be reached within the step.
     """
-    limits, pricing = request.limits, charged(request).pricing
-    budget = Budget(
-        clock=clock,
-        meter=measure_energy(),
-        max_seconds=None if limits.max_hours is None else limits.max_hours * 3600,
-        max_cost=affordable_cost(limits.max_cost, pricing),
-        price_per_hour=pricing.price_per_hour,
-    )
+    limits = request.limits.model_copy(update={"max_kwh": None})
+    budget = _budget(limits, charged(request).pricing, clock, measure_energy())
     budget.ending_seconds = needed_seconds
     require_room(budget)
+
+
+def _budget(limits: Limits, pricing: Pricing, clock: RunClock, meter: Meter, used_joules: float = 0.0) -> Budget:
+    return Budget(
+        clock=clock,
+        meter=meter,
+        max_seconds=None if limits.max_hours is None else limits.max_hours * 3600,
+        max_joules=None if limits.max_kwh is None else limits.max_kwh * JOULES_PER_KWH,
+        max_cost=affordable_cost(limits.max_cost, pricing),
+        price_per_hour=pricing.price_per_hour,
+        used_joules=used_joules,
+    )
 
 
 def require_room(budget: Budget) -> None:

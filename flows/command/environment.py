@@ -100,11 +100,7 @@ def ensure_home(*, room_bytes: int = 0, with_prefect: bool = True) -> None:
 
 
 def _mend_prefect(database: Path) -> None:
-    """Quarantine a damaged database of Prefect, so that a new one is created; runs and models are in MLflow.
-
-    Raises:
-        ShunterError: A process has the damaged database open.
-    """
+    """Quarantine a damaged database of Prefect, so that a new one is created; runs and models are in MLflow."""
     reason = fault_of(database, most_bytes=CHECKED_BYTES)
     if reason is not None:
         stop_idle_servers()

@@ -14,8 +14,14 @@ from typing import Any
 from shunter.errors import ShunterError, first_line
 from shunter.flows.command.environment import ROOM_BYTES, ensure_home
 from shunter.flows.command.passwords import protect_temporary_server
-from shunter.flows.command.server_watch import ServerWatch
-from shunter.flows.command.temporary_server import TemporaryServer, abandon, hand_over, server_starting, shared_server
+from shunter.flows.command.temporary_server import (
+    ServerWatch,
+    TemporaryServer,
+    abandon,
+    hand_over,
+    server_starting,
+    shared_server,
+)
 from shunter.flows.command.terminal import AGAIN, INTERRUPTED
 from shunter.python_processes import loading, process_of_one_run
 from shunter.requests import JobRequest, ProfileRequest, Request, TrainRequest
@@ -113,9 +119,6 @@ def _ended_at_once() -> Iterator[list[Callable[[], None]]]:
 
     If KeyboardInterrupt is raised during an import, a callback of the import system can suppress the exception without
     releasing the import lock. The command would continue, and hang at the next import of another thread.
-
-    Yields:
-        List of functions that are called before the process ends; the caller can add functions.
     """
     before_the_end: list[Callable[[], None]] = []
 

@@ -9,8 +9,7 @@ from typing import Any
 from shunter.flows.command.environment import ROOM_BYTES, ensure_home, prepare_environment
 from shunter.flows.command.passwords import protect_temporary_server
 from shunter.flows.command.prefect_settings import settings_files_ignored
-from shunter.flows.command.server_watch import ServerWatch
-from shunter.flows.command.temporary_server import TemporaryServer, server_starting
+from shunter.flows.command.temporary_server import ServerWatch, TemporaryServer, server_starting
 from shunter.requests import Request
 
 _servers: list[TemporaryServer] = []  # the server that this process has started, if any

@@ -47,11 +47,7 @@ def read_object(body: bytes) -> dict[str, Any]:
 
 
 def _as_python_reads(body: bytes) -> Any:
-    """Parse JSON with NaN and integers of any length.
-
-    Raises:
-        ValueError: The body is not JSON, or has a text that is not Unicode.
-    """
+    """Parse JSON with NaN and integers of any length."""
     found = json.loads(body)
     if _SURROGATE.search(body):
         json.dumps(found, ensure_ascii=False).encode()

@@ -105,11 +105,7 @@ def _datatype(values: np.ndarray | list[Any]) -> str:
 
 
 def _values(name: str, given: dict[str, Any], max_rows: int) -> list[Any]:
-    """Return the values of an input, as lists if a row has several values.
-
-    Raises:
-        RefusedError: The values do not match the shape or the datatype, or there are too many rows.
-    """
+    """Return the values of an input, as lists if a row has several values."""
     shape = expect(given.get("shape"), list, "shape")
     data = _flat(expect(given.get("data"), list, "data"))
     allowed = TYPES.get(str(given.get("datatype")))

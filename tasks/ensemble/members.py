@@ -26,7 +26,6 @@ from shunter.engine.trained_model import TrainedModel, read_finished
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.hardware.reservation import cores_reserved_here
 from shunter.hardware.types import Placement
-from shunter.planner.decide import Decision
 from shunter.planner.describe import members_to_train
 from shunter.planner.predict.observe import Expectation, expect
 from shunter.planner.redecide import alternatives, redecide
@@ -264,6 +263,12 @@ def train_one(
     # Tables in files are divided by rows, without a plan.
     is_planned = run.processes > 1 and placement.embedding_memory_bytes is None
     planned = planner().training(run, job, placement) if is_planned else None
+    interval, adaptation = expected.prediction.step_seconds_interval, None
+    if interval is not None and not fixed_threads:
+        most = cores_reserved_here() or usable_cores()  # the other cores are leased to other processes
+        choices = [choice for choice in alternatives(run.decision, placement) if choice.threads <= most]
+        if len(choices) > 1:
+            adaptation = Adaptation(placement, interval, choices, decide=partial(redecide, run.decision))
     trained = train_member(
         job,
         placement,
@@ -271,7 +276,7 @@ def train_one(
         name=name,
         parent_run_id=run.run_id,
         should_stop=run.should_stop,
-        adaptation=None if fixed_threads else _adaptation(expected, placement, run.decision),
+        adaptation=adaptation,
         place=planned.place if planned else run.cluster or run.better,
         expected=expected,
         checkpoints=run.checkpoints,
@@ -286,19 +291,6 @@ def scoring_placement(placement: Placement) -> Placement:
     if placement.node is None:
         return placement
     return placement.model_copy(update={"accelerator": "cpu", "threads": usable_cores(), "precision": "fp32"})
-
-
-def _adaptation(expected: Expectation, placement: Placement, decision: Decision) -> Adaptation | None:
-    """Return the rule that changes the number of threads if measured steps are slower or faster than predicted.
-
-    None if no step time is predicted, or there is only one possible number of threads.
-    """
-    interval = expected.prediction.step_seconds_interval
-    most = cores_reserved_here() or usable_cores()  # the other cores are leased to other processes
-    choices = [choice for choice in alternatives(decision, placement) if choice.threads <= most]
-    if interval is None or len(choices) < 2:
-        return None
-    return Adaptation(placement, interval, choices, decide=partial(redecide, decision))
 
 
 def distil(

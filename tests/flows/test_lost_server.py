@@ -13,11 +13,16 @@ import httpx
 import pytest
 
 from shunter.errors import ShunterError
-from shunter.flows.command import daemons, server_watch
+from shunter.flows.command import daemons, temporary_server
 from shunter.flows.command import start as starting
-from shunter.flows.command.server_watch import MOST_STARTS, ServerWatch
 from shunter.flows.command.services import Service, free_port
-from shunter.flows.command.temporary_server import SharedServer, TemporaryServer, shared_server
+from shunter.flows.command.temporary_server import (
+    MOST_STARTS,
+    ServerWatch,
+    SharedServer,
+    TemporaryServer,
+    shared_server,
+)
 from shunter.requests import TrainRequest
 
 ANSWERS = """
@@ -122,7 +127,7 @@ def test_a_server_that_is_killed_answers_again_by_itself(capsys: pytest.CaptureF
 
 
 def test_a_server_that_ends_again_and_again_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_watch, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(temporary_server, "BACK_SECONDS", 0.1)
     with server() as found, ServerWatch(found) as watch:
         found.service = replace(found.service, command=("-c", ""))
         answers = []
