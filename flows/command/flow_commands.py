@@ -9,6 +9,7 @@ import typer
 from shunter.errors import RequestError, TrackingError
 from shunter.flows.command.environment import ensure_home
 from shunter.flows.command.options import requested, with_options
+from shunter.flows.command.output_options import option_parameter
 from shunter.flows.command.rendering import TextTable, print_table
 from shunter.flows.command.start import start
 from shunter.flows.command.tables import choice_rows, decision_table, front_table
@@ -34,22 +35,17 @@ if TYPE_CHECKING:
 
 def switch(name: str, option: str, description: str) -> inspect.Parameter:
     """Return the function parameter that Typer reads as a command-line flag, off by default."""
-    annotation = Annotated[bool, typer.Option(option, help=description)]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=False, annotation=annotation)
+    return option_parameter(name, bool, typer.Option(option, help=description), False)
 
 
-REPEAT = inspect.Parameter(
+REPEAT = option_parameter(
     "repeat",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=None,
-    annotation=Annotated[
-        str | None,
-        typer.Option(
-            "--repeat",
-            metavar="RUN",
-            help="Repeat a finished run bit by bit: id of the run, start of the id, name, or latest.",
-        ),
-    ],
+    str | None,
+    typer.Option(
+        "--repeat",
+        metavar="RUN",
+        help="Repeat a finished run bit by bit: id of the run, start of the id, name, or latest.",
+    ),
 )
 FRESH = switch("fresh", "--fresh", "Start anew instead of resuming an interrupted run of the same request.")
 AS_JSON = switch("as_json", "--json", "Print one JSON object, errors too.")

@@ -4,13 +4,14 @@ import inspect
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import typer
 from pydantic import ValidationError
 
 from shunter.errors import RequestError
 from shunter.flows.command.help import OUTPUT, panel
+from shunter.flows.command.output_options import option_parameter
 from shunter.registry import Entry, Registry
 from shunter.requests import JobRequest, Request
 from shunter.requests.groups import option_name
@@ -31,32 +32,25 @@ JOB_REQUESTS = Registry(  # kinds of requests with similar job files
     "shunter.job_requests",
 )
 CONTEXT = inspect.Parameter("context", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
-CONFIG = inspect.Parameter(
+CONFIG = option_parameter(
     "config",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=None,
-    annotation=Annotated[
-        str | None,
-        typer.Option(
-            "--config",
-            help="Job file (path or address) to start from, such as the job.yaml of a run; options override it.",
-            rich_help_panel=OUTPUT,
-        ),
-    ],
+    str | None,
+    typer.Option(
+        "--config",
+        help="Job file (path or address) to start from, such as the job.yaml of a run; options override it.",
+        rich_help_panel=OUTPUT,
+    ),
 )
 
 
 def options_of(model: type[Request]) -> list[inspect.Parameter]:
     """Return one keyword parameter, which Typer reads as an option, for each option of the request and its groups."""
     return [
-        inspect.Parameter(
+        option_parameter(
             name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=field.default,
-            annotation=Annotated[
-                _typed(field.annotation),  # pyright: ignore[reportInvalidTypeForm]
-                typer.Option(option_name(name), help=field.description, rich_help_panel=panel(name, title)),
-            ],
+            _typed(field.annotation),
+            typer.Option(option_name(name), help=field.description, rich_help_panel=panel(name, title)),
+            field.default,
         )
         for title, options in model.options_by_group()
         for name, field in options.items()

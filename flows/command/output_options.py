@@ -34,7 +34,9 @@ def with_output_options(command: Callable[..., None]) -> Callable[..., None]:
                 console.quiet = False
 
     added = {"quiet": QUIET, "verbose": VERBOSE, "help_all": HELP_ALL}
-    return _extended(command, with_them, *(_option(name, bool, option, False) for name, option in added.items()))
+    return _extended(
+        command, with_them, *(option_parameter(name, bool, option, False) for name, option in added.items())
+    )
 
 
 def with_accepted_models(command: Callable[..., None]) -> Callable[..., None]:
@@ -49,10 +51,11 @@ def with_accepted_models(command: Callable[..., None]) -> Callable[..., None]:
                 accept_model(fingerprint)
         command(*arguments, **options)
 
-    return _extended(command, with_them, _option("accept", list[str] | None, ACCEPT, None))
+    return _extended(command, with_them, option_parameter("accept", list[str] | None, ACCEPT, None))
 
 
-def _option(name: str, kind: Any, option: Any, default: Any) -> inspect.Parameter:
+def option_parameter(name: str, kind: Any, option: Any, default: Any = None) -> inspect.Parameter:
+    """Return the keyword parameter of a function that Typer reads as an option of a type."""
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, option])
 
 
