@@ -27,14 +27,7 @@ Stamp = tuple[int, int, int]
 
 
 class CheckedFile:
-    """File of a checked folder, with a record of the blocks that this process has verified.
-
-    Args:
-        path: The file.
-        size: Its bytes when the folder was sealed.
-        sums: CRC-32 of each block.
-        inode: Number of the file on its file system.
-    """
+    """File of a checked folder, with the CRC-32 of each block, and a record of the blocks that were verified."""
 
     def __init__(self, path: Path, size: int, sums: NDArray[np.uint32], inode: int) -> None:
         self.path = path
@@ -127,11 +120,7 @@ def verify_file(path: Path) -> None:
 
 
 def verify_folder(folder: Path, *, largest_bytes: int | None = None) -> None:
-    """Verify the files of a sealed folder; none may be missing.
-
-    Args:
-        folder: The folder.
-        largest_bytes: Size above which only the size of a file is compared; None verifies all bytes.
+    """Verify the files of a sealed folder; above `largest_bytes` only the size. No file may be missing.
 
     Raises:
         DamagedFileError: A file is damaged or missing.
