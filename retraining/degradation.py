@@ -88,12 +88,7 @@ def find_degradation(
 ) -> Degradation | None:
     """Return the degradation of the champion; None if it is as good as usual, and better than the base rate.
 
-    Args:
-        comparison: Comparison on the day.
-        version: Version of the champion.
-        day: Evaluation day.
-        base_rate: Share of positives on the day.
-        past: NE of the champion of each past nightly run, on the evaluation day of that run.
+    `past` has the NE of the champion of each past nightly run, on the evaluation day of that run.
     """
     constant, is_number = comparison.loss_of_constant(base_rate), comparison.constant_loss is not None
     if not constant:

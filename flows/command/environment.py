@@ -9,7 +9,7 @@ from shunter.database import fault_of, quarantine_database
 from shunter.errors import ShunterError, StorageError
 from shunter.files import check_room, make_private
 from shunter.flows.command import empty_database
-from shunter.flows.command.daemons import stop_idle_servers
+from shunter.flows.command.daemons import find, stop_idle_servers
 from shunter.flows.command.prefect_settings import FinderElsewhere, ignore_settings_files
 from shunter.hardware.devices.memory_limits import memory_left_bytes
 from shunter.settings import Settings
@@ -63,7 +63,6 @@ def prepare_environment(*, debug: bool, is_own_process: bool = True) -> None:
 
 def use_running_server() -> None:
     """Use the Prefect server of `shunter up`, if it runs, instead of starting another server."""
-    from shunter.flows.command.daemons import find
     from shunter.flows.command.passwords import prefect_login
 
     server = find("Prefect")

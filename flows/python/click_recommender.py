@@ -70,7 +70,9 @@ class ClickRecommender(Recommender[Scorer]):
         rows = rows.with_columns(values)
         encoded = encoder.encode_table(dict(zip(rows.columns, rows, strict=True)), rows.height)
         position = [one.name for one in self._scorer.model.features.categorical].index(field.name)
-        return np.concatenate([self._vectors(encoded, member, position) for member in self._members], axis=1)
+        model = self._scorer.model
+        members = getattr(model, "models", [model])
+        return np.concatenate([self._vectors(encoded, member, position) for member in members], axis=1)
 
     def evaluate(self, frame: Any, *, schema: Any = None, seen: Any = None) -> pd.DataFrame:
         """Return the quality on labelled rows, one row of metrics for each label."""
@@ -106,11 +108,6 @@ class ClickRecommender(Recommender[Scorer]):
         """Return the explained output, `[rows]`: log odds of the main label, or the predicted number."""
         logits, number = self._logits(rows)[:, 0], self._scorer.model.features.number
         return logits if number is None else predict(logits, number)
-
-    @property
-    def _members(self) -> list[Any]:
-        model = self._scorer.model
-        return [*getattr(model, "models", [model])]
 
     def _logits(self, rows: pl.DataFrame) -> np.ndarray:
         """Return the log odds of raw rows, float32 `[rows, labels]`."""
