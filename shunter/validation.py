@@ -106,11 +106,15 @@ def expected(fault: Mapping[str, Any]) -> str:
 
 def unknown(given: str, known: list[str], name: str = "key", where: str = "") -> str:
     """Return a clause that says that a name is unknown, with the most similar known name or all known names."""
-    near = difflib.get_close_matches(given, known, n=1, cutoff=0.6)
     inside = f" in {where}" if where else ""
-    if near:
-        return f"there is no {name} {shown(given)}{inside}: did you mean {near[0]}?"
-    return f"there is no {name} {shown(given)}{inside}: it takes {', '.join(known) or 'none'}"
+    near = similar(given, known)
+    advice = f"did you mean {near}?" if near else f"it takes {', '.join(known) or 'none'}"
+    return f"there is no {name} {shown(given)}{inside}: {advice}"
+
+
+def similar(given: str, known: list[str]) -> str | None:
+    """Return the most similar known name."""
+    return next(iter(difflib.get_close_matches(given, known, n=1, cutoff=0.6)), None)
 
 
 def place(location: tuple[Any, ...]) -> str:

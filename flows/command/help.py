@@ -11,7 +11,7 @@ import typer
 from pydantic import ValidationError
 from typer._click.exceptions import BadOptionUsage, BadParameter, MissingParameter, NoSuchOption, UsageError
 
-from shunter.validation import expected, own_text, shown, unknown
+from shunter.validation import expected, own_text, shown, similar, unknown
 
 ALL = "shunter.help_all"  # key in the context of a command whose complete help is shown
 FEW = 20  # largest number of options that are shown at once, in one panel
@@ -88,8 +88,7 @@ def write_options(command: Any, context: Any, formatter: Any) -> None:
 
 def unknown_command(name: str, known: list[str]) -> str:
     """Return the message about an unknown command, with the most similar command."""
-    sentence = unknown(name, known, "command")
-    return _capital(sentence if sentence.endswith("?") else f"{sentence}.")
+    return _capital(unknown(name, known, "command")) + ("" if similar(name, known) else ".")
 
 
 def extra_arguments(command: str, words: Sequence[str]) -> str:
@@ -122,12 +121,9 @@ def _no_option(error: NoSuchOption, command: str) -> str:
     if (name := error.option_name.lstrip("-").replace("-", "_")) in arguments:
         return f"{command} takes {name.upper()} without an option: leave out {error.option_name}."
     options = [name for one in parameters if one.param_type_name == "option" for name in one.opts]
-    near = unknown(error.option_name, options, "option", command)
-    return (
-        _capital(near)
-        if near.endswith("?")
-        else f"There is no option {error.option_name} in {command}: {command[:-1]} -h` lists them."
-    )
+    if similar(error.option_name, options):
+        return _capital(unknown(error.option_name, options, "option", command))
+    return f"There is no option {error.option_name} in {command}: {command[:-1]} -h` lists them."
 
 
 def _bad_value(error: BadParameter) -> str:
