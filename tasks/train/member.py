@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,19 +18,75 @@ from shunter.engine.executors.this_machine import ThisMachine
 from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from shunter.engine.stopping import ShouldStop
 from shunter.engine.trained_model import TrainedModel, read_finished
-from shunter.errors import CheckpointError
+from shunter.errors import CheckpointError, TrackingError
 from shunter.hardware.types import Placement
 from shunter.parallel import periodic
-from shunter.planner.predict.observe import Expectation
+from shunter.planner.predict.observe import Expectation, step_observation
 from shunter.requests import CheckpointRequest
 from shunter.tasks.progress_line import FlowBar, ProgressLine, progress_line
 from shunter.tasks.train.kinds import CHECKPOINT, Kind, kind_of
-from shunter.tasks.train.training_record import TrainingRecord
 from shunter.tracking.callbacks import CalledTraining, called
 from shunter.tracking.convention import TRIAL_OF_MEMBER, RunKind, placement_params, training_metrics, training_stop_tags
+from shunter.tracking.evidence import Ending, Evidence, Figures, ending_of, log_evidence
+from shunter.tracking.learning import log_steps
 from shunter.tracking.runs import Run, child_run
+from shunter.tracking.training_evidence import Progress, mean_step_seconds, training_evidence
 
 AS_USUAL = CheckpointRequest()
+
+
+@dataclass
+class TrainingRecord:
+    """Record of a training run, stored with its run however the training ends; later predictions use it."""
+
+    job: TrainingJob[Any, Any, Any]
+    placement: Placement
+    energy: EnergyRecord
+    expected: Expectation | None
+    compiled: bool
+    progress: Progress | None = None
+
+    def save(self, report: Progress) -> None:
+        """Record the progress, and save the energy for a later attempt."""
+        self.progress = report
+        self.energy.save()
+
+    def log(self, run: Run, trained: Any, *, learns_steps: bool) -> None:
+        """Log the record of a finished run, and the time of its steps if all of them ran at the placement."""
+        self.progress = trained
+        log_evidence(run.run_id, self._evidence(ending_of(reason=trained.stop_reason)))
+        seconds = mean_step_seconds(trained, self.placement)
+        if self.expected is None or seconds is None or not learns_steps:
+            return
+        energy = self.energy.reading()
+        observed = step_observation(
+            self.job.dataset,
+            self.job.spec,
+            self.placement,
+            self.expected.profile,
+            seconds,
+            compiled=self.compiled,
+            measured_watts=energy.mean_watts if energy.teaches_power else None,
+        )
+        log_steps(run.run_id, [observed])
+
+    def log_failure(self, run: Run | None, error: BaseException) -> None:
+        """Log the record of a training run that an error ended; errors of the store are ignored."""
+        if run is not None:
+            with suppress(TrackingError):
+                log_evidence(run.run_id, self._evidence(ending_of(error=error)))
+
+    def _evidence(self, ending: Ending) -> Evidence:
+        return training_evidence(
+            "member",
+            ending,
+            self.job,
+            self.placement,
+            progress=self.progress,
+            energy=self.energy.reading(),
+            expected=self.expected.figures if self.expected else Figures(),
+            compiled=self.compiled,
+        )
 
 
 def train_model(
@@ -91,7 +147,7 @@ def train_model(
         if run:
             run.log_params({**kind.params(), **placement_params(placement)})
         prepared = kind.prepared(executor, folder, run)
-        record = TrainingRecord(job, placement, energy, expected, compiled=prepared.execution.compiled)
+        record = TrainingRecord(job, placement, energy, expected, prepared.execution.compiled)
         watchers = [*([_shown_in_prefect(name, progress)] if run_kind == "member" else []), *([watch] if watch else [])]
         hooks = replace(_hooks(kind, run, progress, record, watchers), should_stop=should_stop)
         hooks = called(hooks, CalledTraining(name, run_kind, run))

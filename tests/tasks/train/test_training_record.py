@@ -21,7 +21,7 @@ from shunter.planner.history import History, PastRun, read_history
 from shunter.planner.predict.observe import expect
 from shunter.requests import TrainRequest
 from shunter.tasks.train import train_model
-from shunter.tasks.train.training_record import TrainingRecord
+from shunter.tasks.train.member import TrainingRecord
 from shunter.tracking.runs import child_run, start_run_tree
 from tests.engine.reasons import ENOUGH
 from tests.engine.synthetic import write_dataset
