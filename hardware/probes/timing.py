@@ -7,7 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from shunter.hardware.types import Quantity
-from shunter.statistics.intervals import deciles
+from shunter.statistics import deciles
 
 FEWEST_REPETITIONS = 3
 SECONDS_EACH = 0.25  # length of one profile measurement; twice as long changes medians no more than other load does
