@@ -24,8 +24,7 @@ from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.batch import Batch
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.data.loader import BatchLoader
-from shunter.engine.data.pipeline import ReadAhead
-from shunter.engine.data.prefetch import Prefetcher
+from shunter.engine.data.pipeline import Prefetcher, ReadAhead
 from shunter.engine.job import TrainingJob
 from shunter.engine.loop.step import applied, build_dense_optimizer, train_step
 from shunter.engine.loop.trainer import train

@@ -46,11 +46,8 @@ def check_tables_fit(
 ) -> None:
     """Check that the embedding tables fit into memory.
 
-    Args:
-        spec: Architecture, which gives the width of the rows.
-        features: Input of the model, which gives the number of rows of each table.
-        execution: Device, and the memory limit of the tables; larger tables are kept in a file, with a cache of rows.
-        available_bytes: Free memory; None measures it.
+    Tables that exceed their own memory limit in `execution` are kept in a file, with a cache of rows. `available_bytes`
+    None measures the free memory of the device.
 
     Raises:
         TooLargeError: The rows and their optimizer state exceed the memory; the message names the largest field.
@@ -73,18 +70,14 @@ def check_tables_fit(
     elif sum(table_bytes) > available_bytes:
         owners = [field.name for field in features.categorical if field.table is None]
         most, rows, owner = max(zip(table_bytes, (table.rows for table in tables), owners, strict=True))
+        can_halve = not spec.has_mixed_tables and spec.table_precision == "fp32"
+        advice = ", or half as large in memory with --set table_precision=fp16" if can_halve else ""
         raise TooLargeError(
             f"The embedding tables take {sum(table_bytes):,} bytes, {most:,} of them for the {rows:,} rows "
             f"of the field {owner!r}, but only {available_bytes:,} bytes are free on {execution.device}: "
             "lower that field's rows or embedding_dim, or store the tables in a file with "
-            f"--embedding-memory{_or_in_half(spec)}."
+            f"--embedding-memory{advice}."
         )
-
-
-def _or_in_half(spec: ModelSpec) -> str:
-    """Return the advice to use fp16 tables, if the architecture permits it; otherwise an empty text."""
-    is_one = not spec.has_mixed_tables and spec.table_precision == "fp32"
-    return ", or half as large in memory with --set table_precision=fp16" if is_one else ""
 
 
 def process_bytes() -> int:
@@ -97,15 +90,12 @@ def process_bytes() -> int:
     choose_kernel("auto", torch.device("cpu"))
     importlib.import_module("safetensors.torch")
     _step_once()
-    return _resident_bytes() + (0 if "torch._dynamo" in sys.modules else COMPILER_BYTES)
-
-
-def _resident_bytes() -> int:
     try:
         status = Path("/proc/self/status").read_text()
-        return int(status.split("VmRSS:")[1].split()[0]) * 1024
+        resident = int(status.split("VmRSS:")[1].split()[0]) * 1024
     except (OSError, IndexError):  # the kernel reports only the peak
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return resident + (0 if "torch._dynamo" in sys.modules else COMPILER_BYTES)
 
 
 def _step_once() -> None:

@@ -20,12 +20,7 @@ LARGEST_EXPONENT = 30.0  # of a predicted count or amount, so that no output ove
 
 
 class NumberLoss(ABC):
-    """Loss of a label that is a number.
-
-    Args:
-        label: Loss and scale of the label.
-        parameter: Parameter of the loss; 0 if it takes none.
-    """
+    """Loss of a label that is a number."""
 
     def __init__(self, label: NumberLabel, parameter: float) -> None:
         self.label, self.parameter = label, parameter
@@ -55,15 +50,12 @@ class _Linear(NumberLoss):
     """Base of losses whose output is the label in standard deviations from its mean."""
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """Return the predicted numbers, in the unit of the label, from outputs."""
         return self.label.center + self.label.scale * outputs
 
     def outputs(self, predictions: Tensor) -> Tensor:
-        """Return the model outputs for given predicted numbers; inverse of `predictions`."""
         return (predictions - self.label.center) / self.label.scale
 
     def losses(self, outputs: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of each row, `[rows]`, never negative."""
         return self.of_errors(self.outputs(labels) - outputs)
 
     @abstractmethod
@@ -117,11 +109,9 @@ class _Exponential(NumberLoss):
     """Base of losses whose output is the logarithm of the prediction over the label's mean."""
 
     def predictions(self, outputs: Tensor) -> Tensor:
-        """Return the predicted numbers, in the unit of the label, from outputs."""
         return self.label.center * outputs.clamp(max=LARGEST_EXPONENT).exp()
 
     def outputs(self, predictions: Tensor) -> Tensor:
-        """Return the model outputs for given predicted numbers; inverse of `predictions`."""
         return (predictions / self.label.center).clamp_min(math.exp(-LARGEST_EXPONENT)).log()
 
 

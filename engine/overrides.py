@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -14,12 +14,12 @@ from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.errors import RequestError
 from shunter.label_losses import predicts_probability
 from shunter.model_families import AUTO, MODEL_FAMILIES, is_ranking, is_solved
-from shunter.models.graph import GraphSpec, graph_spec
+from shunter.models.graph import graph_spec
 from shunter.models.graph.registry import check_graph_spec
 from shunter.models.names import auto_families
 from shunter.models.optimizers import DENSE_OPTIMIZERS
 from shunter.models.registry import build_layers, family_of, model_spec
-from shunter.models.spec import Features, ModelSpec
+from shunter.models.spec import Features
 from shunter.validation import unknown
 
 OWN_OPTIONS = {"towers": "--towers", "tower_fields": "--tower-partition", "task_weights": "--task-weights"}
@@ -44,16 +44,16 @@ class Overrides:
 def read_overrides(model: str, entries: Sequence[str]) -> Overrides:
     """Parse the `--set` entries for a model; for `auto`, all families that it stands for must have the field.
 
-    Args:
-        model: Name of a family, or `auto`.
-        entries: `field=value`; values of a list are separated by commas, and `none` means no value.
+    An entry is `field=value`; values of a list are separated by commas, and `none` means no value.
 
     Raises:
         RequestError: A field is unknown or belongs to other families, or a value is not of the field's type.
     """
     families = auto_families() if model == AUTO else (model,)
-    classes = [_spec_class(family) for family in families]
-    learned_with = _learned_with(model)
+    classes = [type(graph_spec(one)) if is_ranking(one) else family_of(one).spec for one in families]
+    learned_with = None  # a closed-form model has only an architecture
+    if not is_solved(model):
+        learned_with = RankingHyperparameters if is_ranking(model) else Hyperparameters
     found = Overrides()
     for entry in entries:
         name, _, text = entry.partition("=")
@@ -62,16 +62,15 @@ def read_overrides(model: str, entries: Sequence[str]) -> Overrides:
                 f"The setting {name} has an option of its own: use {OWN_OPTIONS[name]} instead of --set."
             )
         if name == PATIENCE:
-            found = Overrides(
-                architecture=found.architecture, learning=found.learning, patience=_value(Schedule, name, text)
-            )
+            found = replace(found, patience=_value(Schedule, name, text))
         elif learned_with is not None and name in _types(learned_with):
             found.learning[name] = _value(learned_with, name, text)
         elif all(name in _types(one) for one in classes):
             found.architecture[name] = _value(classes[0], name, text)
         else:
             rates = [] if learned_with is None else [*_types(learned_with)]
-            raise _not_known(name, model, [*rates, PATIENCE, *_shared(classes)])
+            shared = [own for own in _types(classes[0]) if all(own in _types(one) for one in classes)]
+            raise _not_known(name, model, [*rates, PATIENCE, *shared])
     if "dense_optimizer" in found.learning:
         DENSE_OPTIMIZERS.entry(found.learning["dense_optimizer"])
     if "loss" in found.learning:
@@ -108,21 +107,6 @@ def why_not_built(family: str, architecture: Mapping[str, Any], features: Featur
     return None
 
 
-def _learned_with(model: str) -> type[Hyperparameters | RankingHyperparameters] | None:
-    """Return the class of a model's hyperparameters; None for a closed-form model, which has only an architecture."""
-    if is_solved(model):
-        return None
-    return RankingHyperparameters if is_ranking(model) else Hyperparameters
-
-
-def _spec_class(family: str) -> type[ModelSpec | GraphSpec]:
-    return type(graph_spec(family)) if is_ranking(family) else family_of(family).spec
-
-
-def _shared(classes: Sequence[type]) -> list[str]:
-    return [name for name in _types(classes[0]) if all(name in _types(one) for one in classes)]
-
-
 def _types(kind: type) -> Mapping[str, Any]:
     """Return the types of the fields of a dataclass, by name."""
     hints = get_type_hints(kind)
@@ -140,11 +124,7 @@ def _not_known(name: str, model: str, known: Sequence[str]) -> RequestError:
 
 
 def _value(kind: type, name: str, text: str) -> Any:
-    """Return the value of a field, parsed from its text.
-
-    Raises:
-        RequestError: The text is not of the field's type, or is a number that is not finite or too small.
-    """
+    """Return the value of a field, parsed from its text; raise RequestError if the text does not suit the field."""
     hint = _types(kind)[name]
     try:
         value = TypeAdapter(hint).validate_python(_parsed(text.strip(), hint))

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Generic, Self
+from typing import TYPE_CHECKING, Any, Generic, Self
 
 import numpy as np
 from typing_extensions import TypeVar
@@ -19,21 +19,36 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EpochReport(Record):
+class TrainingTimes(Record):
+    """Samples and times of a training run so far, all attempts included.
+
+    Attributes:
+        samples_seen: Training samples of all epochs; of a ranking, the positives.
+        train_seconds: Wall-clock seconds, validation and checkpoints included.
+        wait_seconds: Part of `train_seconds` in which a step waited for its batch.
+        compute_seconds: Part of `train_seconds` of forward, backward and update.
+        warm_up_steps: Number of slow first steps of each attempt on a GPU, which load kernels and record a CUDA graph.
+        warm_up_seconds: Part of `wait_seconds` and `compute_seconds` of the warm-up steps.
+    """
+
+    samples_seen: int
+    train_seconds: float
+    wait_seconds: float
+    compute_seconds: float
+    warm_up_steps: int = 0
+    warm_up_seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochReport(TrainingTimes):
     """State of a training run after an epoch, or when its budget was used up within an epoch.
 
     Attributes:
         epoch: Passes over the training part so far, from 1; an unfinished pass counts.
         step: Optimizer steps so far.
-        samples_seen: Training samples so far.
         train_logloss: Mean loss over the epoch, computed while the weights were changing; with several tasks,
             that of the main task.
         validation: Metrics on the validation part.
-        train_seconds: Wall-clock seconds so far, validation and checkpoints included.
-        wait_seconds: Part of `train_seconds` in which a step waited for its batch.
-        compute_seconds: Part of `train_seconds` of forward, backward and update.
-        warm_up_steps: Number of slow first steps of each attempt on a GPU, which load kernels and record a CUDA graph.
-        warm_up_seconds: Part of `wait_seconds` and `compute_seconds` of the warm-up steps.
         other_train_loglosses: With several tasks, the mean loss of each task besides the main task, by name.
         is_check: Whether this is a check of the schedule within an epoch; `epoch` is then the epoch that has begun.
         learning_rates: Rates of the last step, for `dense` and `embedding`; empty if they were not recorded.
@@ -41,14 +56,8 @@ class EpochReport(Record):
 
     epoch: int
     step: int
-    samples_seen: int
     train_logloss: float
     validation: Metrics
-    train_seconds: float
-    wait_seconds: float
-    compute_seconds: float
-    warm_up_steps: int = 0
-    warm_up_seconds: float = 0.0
     other_train_loglosses: dict[str, float] = field(default_factory=dict)
     is_check: bool = False
     learning_rates: dict[str, float] = field(default_factory=dict)
@@ -60,7 +69,7 @@ Report = TypeVar("Report", default=EpochReport)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainingFigures(Generic[Quality, Report]):
+class TrainingFigures(TrainingTimes, Generic[Quality, Report]):
     """Figures of a finished training run, without its weights.
 
     Attributes:
@@ -68,12 +77,6 @@ class TrainingFigures(Generic[Quality, Report]):
         best_epoch: Epoch of the best weights: of a click model by the validation figure `Schedule.select_by`, of a
             ranking model by the highest NDCG@20 or recall@20.
         validation: Metrics of the best epoch's weights on the validation part.
-        samples_seen: Training samples of all epochs.
-        train_seconds: Wall-clock seconds of all attempts, validation and checkpoints included.
-        wait_seconds: Part of `train_seconds` in which a step waited for its batch.
-        compute_seconds: Part of `train_seconds` of forward, backward and update.
-        warm_up_steps: Number of slow first steps of each attempt on a GPU, which load kernels and record a CUDA graph.
-        warm_up_seconds: Part of `wait_seconds` and `compute_seconds` of the warm-up steps.
         compile_seconds: Part of `train_seconds` of compiling the dense part, in all attempts; 0 if it was not compiled.
         stop_reason: Reason why training ended.
         peak_memory_bytes: Peak memory: of the device for a GPU, of the process for a CPU.
@@ -87,12 +90,6 @@ class TrainingFigures(Generic[Quality, Report]):
     history: tuple[Report, ...]
     best_epoch: int
     validation: Quality
-    samples_seen: int
-    train_seconds: float
-    wait_seconds: float
-    compute_seconds: float
-    warm_up_steps: int = 0
-    warm_up_seconds: float = 0.0
     compile_seconds: float = 0.0
     stop_reason: StopReason
     peak_memory_bytes: int
@@ -169,33 +166,14 @@ class StepTiming:
     step_seconds: float
     step_seconds_p10: float
     step_seconds_p90: float
-    wait_seconds: float
-    load_seconds: float
-    compile_seconds: float | None
+    wait_seconds: float = 0.0
+    load_seconds: float = 0.0
+    compile_seconds: float | None = None
     peak_memory_bytes: int
     eager_step_seconds: float | None = None
 
     @classmethod
-    def of_steps(
-        cls,
-        step_seconds: Sequence[float] | np.ndarray,
-        *,
-        wait_seconds: float = 0.0,
-        load_seconds: float = 0.0,
-        compile_seconds: float | None = None,
-        peak_memory_bytes: int,
-        eager_step_seconds: float | None = None,
-    ) -> Self:
+    def of_steps(cls, taken: Sequence[float] | np.ndarray, **others: Any) -> Self:
         """Compute median and percentiles from the seconds of each step; the other fields are passed on."""
-        p10, median, p90 = deciles(step_seconds)
-        return cls(
-            steps=len(step_seconds),
-            step_seconds=median,
-            step_seconds_p10=p10,
-            step_seconds_p90=p90,
-            wait_seconds=wait_seconds,
-            load_seconds=load_seconds,
-            compile_seconds=compile_seconds,
-            peak_memory_bytes=peak_memory_bytes,
-            eager_step_seconds=eager_step_seconds,
-        )
+        p10, median, p90 = deciles(taken)
+        return cls(steps=len(taken), step_seconds=median, step_seconds_p10=p10, step_seconds_p90=p90, **others)

@@ -271,11 +271,7 @@ class StopConditions:
 def time_limit(clock: RunClock, span: str, seconds: float, then: StopReason | ShouldStop) -> ShouldStop:
     """Return a condition that is met once a span has used its time; the span begins with the first check.
 
-    Args:
-        clock: Clock of the command.
-        span: Name of the span.
-        seconds: Longest time of the span in seconds.
-        then: Reason to return, or a condition that is checked from then on.
+    `then` is the reason to return, or a condition that is checked from then on.
     """
 
     def condition() -> StopReason | None:
@@ -320,17 +316,13 @@ class EnergyLimit:
         if now >= self._ask_at:
             used = self._joules()
             left_seconds = (self.max_joules - used) * now / used if used else ENERGY_INTERVAL_SECONDS
-            wait_seconds = min(ENERGY_INTERVAL_SECONDS, max(LEAST_ENERGY_INTERVAL_SECONDS, left_seconds))
-            self._ask_at, self._answer = now + wait_seconds, self._reason(used)
+            self._ask_at = now + min(ENERGY_INTERVAL_SECONDS, max(LEAST_ENERGY_INTERVAL_SECONDS, left_seconds))
+            details: dict[str, float | str] = {"kwh": self.max_joules / JOULES_PER_KWH}
+            if used is None:  # a limit that nothing can measure ends the work at once
+                details["unavailable"] = self._unavailable()
+            is_kept = used is not None and used < self.max_joules
+            self._answer = None if is_kept else StopReason(self._kind, StopLimit.ENERGY, details)
         return self._answer
-
-    def _reason(self, used: float | None) -> StopReason | None:
-        details: dict[str, float | str] = {"kwh": self.max_joules / JOULES_PER_KWH}
-        if used is None:  # a limit that nothing can measure ends the work at once
-            details["unavailable"] = self._unavailable()
-        elif used < self.max_joules:
-            return None
-        return StopReason(self._kind, StopLimit.ENERGY, details)
 
 
 class Meter(Protocol):
@@ -339,11 +331,9 @@ class Meter(Protocol):
     @property
     def reading(self) -> "EnergyReading":
         """Return the total energy reading so far."""
-        ...
 
     def joules_so_far(self) -> float | None:
         """Return the energy used so far in joules; None if no meter can measure it."""
-        ...
 
 
 class Budget:

@@ -1,25 +1,47 @@
 """Description of a finished training run, also saved beside its model."""
 
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Annotated, Any, Generic, Self, TypeVar
 
-from pydantic import ConfigDict, Field, computed_field, model_validator
+from pydantic import ConfigDict, Field, PlainSerializer, PlainValidator, computed_field, model_validator
 
-from shunter.engine.checkpoint.checked_files import read_json, write_json
+from shunter.engine.checkpoint.checked_files import read_json, snapshot_folder, write_json
 from shunter.engine.checkpoint.checkpoint_settings import CheckpointFigures
 from shunter.engine.config import Hyperparameters, Schedule
 from shunter.engine.job import TrainingJob
 from shunter.engine.metrics import Metrics
 from shunter.engine.passes.record import PassRecord
 from shunter.engine.results import EpochReport, TrainingFigures, TrainResult
-from shunter.engine.specs import AnyModelSpec
 from shunter.engine.stopping import StopReason
-from shunter.engine.stopping_text import training_stop_text, with_stop_reason
-from shunter.errors import CheckpointError
+from shunter.engine.stopping_text import training_stop_text, without_stop_text
+from shunter.errors import CheckpointError, RequestError
 from shunter.frozen import Frozen
 from shunter.hardware.types import EnergyReading, Placement
 from shunter.models.embeddings.cache_counts import CacheCounts, RowTraffic
+from shunter.models.graph import GraphSpec, graph_spec
+from shunter.models.registry import model_spec
+from shunter.models.spec import ModelSpec
+
+
+def _reader(kind: type, read: Callable[..., Any]) -> PlainValidator:
+    def validate(value: object) -> Any:
+        if isinstance(value, kind):
+            return value
+        if not isinstance(value, Mapping):
+            raise ValueError(f"not the options of an architecture: {value!r}")
+        try:
+            return read(**value)
+        except (RequestError, TypeError) as error:
+            raise ValueError(str(error)) from error
+
+    return PlainValidator(validate)
+
+
+AnyModelSpec = Annotated[ModelSpec, _reader(ModelSpec, model_spec), PlainSerializer(ModelSpec.to_dict)]
+AnyGraphSpec = Annotated[GraphSpec, _reader(GraphSpec, graph_spec), PlainSerializer(GraphSpec.to_dict)]
+
 
 FILE = "trained.json"
 
@@ -76,11 +98,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
     run_id: str | None
     passes: tuple[PassRecord, ...] = Field(default=(), exclude_if=lambda value: not value)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_old(cls, values: Any) -> Any:
-        """Accept a description written by an earlier version, which holds the stop reason only as text."""
-        return with_stop_reason(values)
+    _without_text = model_validator(mode="before")(without_stop_text)
 
     @computed_field
     @property
@@ -90,13 +108,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
 
     @classmethod
     def of(cls, result: TrainResult[Any, Any, Any], job: TrainingJob[Any, Any, Any], **values: Any) -> Self:
-        """Return the description of a finished training run, without its weights.
-
-        Args:
-            result: Result of the run.
-            job: Training job.
-            values: Further fields, which neither the result nor the job contains.
-        """
+        """Return the description of a finished training run, without its weights; `values` are further fields."""
         figures = {field.name: getattr(result, field.name) for field in fields(TrainingFigures)}
         return cls(
             data_fingerprint=job.dataset.fingerprint,
@@ -128,12 +140,7 @@ Found = TypeVar("Found", bound=Trained[Any, Any, Any, Any])
 
 
 def read_finished(kind: type[Found], directory: Path, job: TrainingJob[Any, Any, Any]) -> Found | None:
-    """Return the finished training run in a folder; None if there is none.
-
-    Args:
-        kind: Class of the description.
-        directory: Folder.
-        job: Training job that the run must belong to.
+    """Return the finished training run of a job in a folder, described by the class `kind`; None if there is none.
 
     Raises:
         CheckpointError: The folder holds another training run, or a damaged description.
@@ -161,3 +168,38 @@ def read_finished(kind: type[Found], directory: Path, job: TrainingJob[Any, Any,
             f"{', '.join(different)}): use another folder."
         )
     return found
+
+
+def snapshots_of(trained: TrainedModel) -> Iterator[TrainedModel]:
+    """Yield the snapshots of a finished training run in order, each as a separate model.
+
+    A snapshot's cost is that of the training run up to it: time and samples as measured, energy in proportion to the
+    time.
+    """
+    for report in trained.history:
+        folder = snapshot_folder(trained.directory, report.epoch)
+        if not folder.exists():
+            continue
+        share = report.train_seconds / trained.train_seconds if trained.train_seconds else 1.0
+        energy = trained.energy
+        part = {
+            "joules": None if energy.joules is None else energy.joules * share,
+            "seconds": energy.seconds * share,
+            "source": f"{energy.source}; in proportion to the time",
+        }
+        yield trained.model_copy(
+            update={
+                "directory": folder,
+                "name": f"snapshot-{report.epoch}",
+                "validation": report.validation,
+                "history": tuple(one for one in trained.history if one.epoch <= report.epoch),
+                "best_epoch": report.epoch,
+                "samples_seen": report.samples_seen,
+                "train_seconds": report.train_seconds,
+                "wait_seconds": report.wait_seconds,
+                "compute_seconds": report.compute_seconds,
+                "warm_up_steps": report.warm_up_steps,
+                "warm_up_seconds": report.warm_up_seconds,
+                "energy": energy.model_copy(update=part),
+            }
+        )

@@ -5,7 +5,7 @@ from typing import Annotated
 from prefect import flow
 from prefect.runtime import flow_run
 
-from shunter.engine.executors.registry import requested_cluster
+from shunter.engine.executors.role import requested_cluster
 from shunter.engine.probes.measurement import measure
 from shunter.models.names import check_model
 from shunter.planner.decide import Decision

@@ -12,8 +12,7 @@ from prefect.runtime import flow_run
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
-from shunter.engine.executors.registry import requested_cluster
-from shunter.engine.executors.role import Choice, Cluster, ComputeTarget
+from shunter.engine.executors.role import Choice, Cluster, ComputeTarget, requested_cluster
 from shunter.engine.overrides import read_overrides
 from shunter.engine.probes.measurement import measure
 from shunter.engine.ranking.result import TrainedRanker

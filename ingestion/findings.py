@@ -8,8 +8,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from shunter.engine.data.dataset import Dataset
-from shunter.engine.data.days import date_texts
+from shunter.engine.data.dataset import Dataset, date_texts
 from shunter.engine.data.given import given_vectors
 from shunter.engine.data.resolution import AUC_APART, auc_error
 from shunter.ingestion.tables import learned_words

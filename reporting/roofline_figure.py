@@ -28,10 +28,7 @@ LABEL_DISTANCE = 0.05  # smallest distance of labels, in decades; points that ar
 def draw_rooflines(profiles: Sequence[HardwareProfile], dataset: Dataset | None, request: ProfileRequest) -> list[Path]:
     """Plot the roofline of each accelerator with the layers of a model.
 
-    Args:
-        profiles: Profiles of this machine.
-        dataset: Data set with the features of the model; None plots the layers of a reference model.
-        request: Model, batch size and precision.
+    Without a data set the layers are those of a reference model.
 
     Returns:
         Paths of the PNG files, in the folder of the profiles.
@@ -114,20 +111,17 @@ def _colour(point: RooflinePoint) -> str:
 
 def _labels(points: Sequence[RooflinePoint]) -> list[tuple[tuple[float, float], str]]:
     """Return positions and texts of the labels; points that nearly coincide share a label."""
-    numbers = {name: number for number, name in enumerate(_by_name(points), start=1)}
+    numbers = {name: number for number, name in enumerate(_names(points), start=1)}
     clusters: list[tuple[tuple[float, float], set[int]]] = []
     for point in points:
         place = (point.intensity, point.flops_per_second)
-        near = next((cluster for cluster in clusters if _decades(cluster[0], place) < LABEL_DISTANCE), None)
-        if near is None:
-            clusters.append((place, {numbers[point.name]}))
+        for other, some in clusters:
+            if max(abs(log10(a / b)) for a, b in zip(other, place, strict=True)) < LABEL_DISTANCE:
+                some.add(numbers[point.name])
+                break
         else:
-            near[1].add(numbers[point.name])
+            clusters.append((place, {numbers[point.name]}))
     return [(place, ", ".join(map(str, sorted(some)))) for place, some in clusters]
-
-
-def _decades(place: tuple[float, float], other: tuple[float, float]) -> float:
-    return max(abs(log10(a / b)) for a, b in zip(place, other, strict=True))
 
 
 def _roofline_legend(roofline: Roofline) -> list[object]:
@@ -147,13 +141,10 @@ def _roofline_legend(roofline: Roofline) -> list[object]:
     ]
     handles += [
         Line2D([], [], linestyle="", label=f"{number}  {name}")
-        for number, name in enumerate(_by_name(roofline.points), start=1)
+        for number, name in enumerate(_names(roofline.points), start=1)
     ]
     return handles
 
 
-def _by_name(points: Sequence[RooflinePoint]) -> dict[str, list[RooflinePoint]]:
-    groups: dict[str, list[RooflinePoint]] = {}
-    for point in points:
-        groups.setdefault(point.name, []).append(point)
-    return groups
+def _names(points: Sequence[RooflinePoint]) -> list[str]:
+    return list(dict.fromkeys(point.name for point in points))

@@ -52,13 +52,7 @@ class FinalTraining:
 
     @classmethod
     def of(cls, request: TrainRequest, used_seconds: float = 0.0, used_joules: float = 0.0) -> "FinalTraining":
-        """Return the limits minus the usage before the search and minus the search's own budget.
-
-        Args:
-            request: Request with limits and budget.
-            used_seconds: Seconds used before the search.
-            used_joules: Joules used before the search.
-        """
+        """Return the limits minus the usage before the search and minus the search's own budget."""
         limits, price = request.limits, request.pricing.price_per_hour
         seconds = used_seconds + (request.search.search_minutes or 0.0) * 60
         joules = used_joules + (request.search.search_kwh or 0.0) * JOULES_PER_KWH

@@ -31,12 +31,6 @@ AXES = (
 )
 
 
-def known_axes(result: TuneResult) -> list[CostAxis]:
-    """Return the cost axes that have a value for at least one setting, the cost of the search first."""
-    known = [axis for axis in AXES if any(axis.name in setting.costs for setting in result.settings)]
-    return sorted(known, key=lambda axis: axis.name != result.front_cost)
-
-
 def front_rows(result: TuneResult) -> list[dict[str, Any]]:
     """Return the table rows of the Pareto front in NE and the search's cost, from the lowest NE to the lowest cost."""
     by_number = {setting.trial_number: setting for setting in result.settings}
@@ -57,13 +51,12 @@ def all_rows(result: TuneResult) -> list[dict[str, Any]]:
 
 
 def _row(setting: Setting, result: TuneResult) -> dict[str, Any]:
-    costs = {axis.title: setting.costs.get(axis.name) for axis in AXES}
     return {
         "trial": setting.trial_number,
         "family": setting.spec.family,
         result.figure: round(figure_of(setting.loss, result.select_by), 5),
         **{
-            axis.title: None if (cost := costs[axis.title]) is None else float(f"{cost * axis.scale:.4g}")
+            axis.title: None if (cost := setting.costs.get(axis.name)) is None else float(f"{cost * axis.scale:.4g}")
             for axis in AXES
         },
         "settings": format_setting(setting.spec, setting.hyperparameters),
@@ -73,10 +66,12 @@ def _row(setting: Setting, result: TuneResult) -> dict[str, Any]:
 def format_setting(spec: ModelSpec, hyperparameters: Hyperparameters) -> str:
     """Return a setting as a short text for a table row: `dim 16, bottom 64, top 128-64, rates 0.001 0.02`."""
     values = spec.to_dict()
-    parts = [_format_widths(spec)]
+    widths, kept = set(spec.table_dims) or {spec.embedding_dim}, set(spec.table_shares)
+    parts = [f"dim {min(widths)}" + (f"-{max(widths)}" if len(widths) > 1 else "")]
+    if kept - {1.0}:
+        parts.append(f"rows kept {min(kept):.0%}-{max(kept):.0%}")
     for name, title in (("bottom_widths", "bottom"), ("top_widths", "top")):
-        widths = values.pop(name, ())
-        parts.append(f"{title} {'-'.join(map(str, widths)) or 'none'}")
+        parts.append(f"{title} {'-'.join(map(str, values.pop(name, ()))) or 'none'}")
     for name in ("family", "embedding_dim", "table_dims", "table_shares"):
         values.pop(name, None)
     defaults = type(spec)().to_dict()
@@ -86,13 +81,6 @@ def format_setting(spec: ModelSpec, hyperparameters: Hyperparameters) -> str:
     rates = hyperparameters.dense_learning_rate, hyperparameters.embedding_learning_rate
     parts.append("rates {:.3g} {:.3g}".format(*rates))
     return ", ".join(parts)
-
-
-def _format_widths(spec: ModelSpec) -> str:
-    widths = set(spec.table_dims) or {spec.embedding_dim}
-    parts = f"dim {min(widths)}" + (f"-{max(widths)}" if len(widths) > 1 else "")
-    kept = set(spec.table_shares)
-    return parts + (f", rows kept {min(kept):.0%}-{max(kept):.0%}" if kept - {1.0} else "")
 
 
 def _short(value: Any) -> str:

@@ -3,12 +3,29 @@
 The time of the steps after the training runs (ensemble, scores, model card, registry) is predicted and reserved.
 """
 
+import json
 import math
+import threading
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Self
 
-from shunter.engine.stopping import Budget, RunClock, StopKind, StopLimit, StopReason
+from shunter.checked_json import json_object, read_or_quarantine
+from shunter.engine.checkpoint.checked_files import write_json
+from shunter.engine.stopping import (
+    Budget,
+    EnergyLimit,
+    RunClock,
+    ShouldStop,
+    StopConditions,
+    StopKind,
+    StopLimit,
+    StopReason,
+)
+from shunter.hardware.units import JOULES_PER_KWH
 from shunter.requests.search import SearchRequest
+from shunter.search.protocol import BudgetLeft
 
 TRIALS, BASELINES, MEMBERS = "trials", "baselines", "members"  # spans of the clock; "members" is also a folder of a run
 BASELINES_SHARE = 0.25  # largest share of the minutes for baselines
@@ -46,14 +63,7 @@ class Minutes:
     def of(
         cls, options: SearchRequest, clock: RunClock, *, of_command: bool = False, budget: Budget | None = None
     ) -> Self:
-        """Return the time limit of a request.
-
-        Args:
-            options: Options of the search.
-            clock: Clock of the command.
-            of_command: Whether the whole command counts, or only trials and training runs.
-            budget: Limits of the request, which also end trials and training runs; None if there are none.
-        """
+        """Return the time limit of a request; see the class for the arguments."""
         most_seconds = None if options.search_minutes is None else 60 * options.search_minutes
         return cls(clock, most_seconds, of_command=of_command, budget=budget)
 
@@ -63,12 +73,7 @@ class Minutes:
         return self.most_seconds is not None or (self.budget is not None and self.budget.is_limited)
 
     def reserve_seconds(self, seconds: float, source: str) -> None:
-        """Reserve a number of seconds for the steps after the training runs.
-
-        Args:
-            seconds: Predicted seconds of the steps after the training runs.
-            source: Source of the prediction.
-        """
+        """Reserve predicted seconds for the steps after the training runs; `source` is the source of the prediction."""
         self.ending_seconds, self.ending_from = seconds, source
         if self.budget is not None:
             self.budget.ending_seconds = seconds
@@ -179,3 +184,73 @@ class Minutes:
 def unlimited() -> Minutes:
     """Return `Minutes` without a limit."""
     return Minutes(RunClock(), None)
+
+
+FILE = "used.json"  # in the folder of a search: joules used by its trials
+
+
+class BudgetMeter:
+    """Time and energy of the trials of a search, in this attempt and in earlier, interrupted attempts.
+
+    This budget limits the search only; `shunter.engine.stopping.Budget` applies the user's limits to the whole run.
+
+    Args:
+        directory: Folder of the search, where the used joules are stored.
+        minutes: Time of the search.
+        joules: Function that returns the joules of this attempt so far; None if no meter works.
+        max_kwh: Largest energy of the search, in kilowatt hours; None: no limit.
+    """
+
+    def __init__(
+        self, directory: Path, minutes: Minutes, joules: Callable[[], float | None], *, max_kwh: float | None = None
+    ) -> None:
+        self._file, self._joules, self.minutes = directory / FILE, joules, minutes
+        # Joules stored by an earlier attempt; 0 if the file is missing or damaged.
+        self._earlier_joules = read_or_quarantine(self._file, lambda text: float(json_object(text)["joules"])) or 0.0
+        self._saving = threading.Lock()
+        self.max_joules = None if max_kwh is None else max_kwh * JOULES_PER_KWH
+        stop = StopConditions(minutes.clock, (minutes.trials_exhausted,))
+        if self.max_joules is not None:
+            kind, used = StopKind.SEARCH_BUDGET, lambda: self.joules
+            stop = stop.also(EnergyLimit(minutes.clock, kind, used, self.max_joules, settle_seconds=0.0))
+        self.exhausted: ShouldStop = stop.check
+
+    @property
+    def seconds(self) -> float:
+        """Seconds that the search has used so far."""
+        return self.minutes.trials_seconds
+
+    @property
+    def joules(self) -> float | None:
+        """Joules used so far; None if no meter works."""
+        joules = self._joules()
+        return None if joules is None else self._earlier_joules + joules
+
+    @property
+    def share(self) -> float:
+        """Used share of the time or of the energy budget, whichever is larger; 0 without a budget."""
+        energy = 0.0 if self.max_joules is None else (self.joules or 0.0) / self.max_joules
+        return max(self.minutes.used_share_of_trials, energy)
+
+    def left(self, trials: int | None) -> BudgetLeft:
+        """Return the remaining budget of the search; `trials` is the number of trials that may still begin."""
+        joules = self.joules if self.max_joules is not None else None
+        return BudgetLeft(
+            trials=trials,
+            seconds=self.minutes.left_for_trials_seconds if self.minutes.is_limited else None,
+            joules=None if self.max_joules is None else max(0.0, self.max_joules - (joules or 0.0)),
+        )
+
+    def time_is_up(self) -> bool:
+        """Return True if the time of the trials is used up."""
+        return self.minutes.trials_exhausted() is not None
+
+    def save(self) -> None:
+        """Store the energy used so far, so that a resumed search counts it; may be called from any thread.
+
+        Raises:
+            CheckpointError: The file cannot be written, for instance because the disk is full.
+        """
+        with self._saving:
+            joules = self.joules
+            write_json(self._file, json.dumps({"joules": self._earlier_joules if joules is None else joules}))

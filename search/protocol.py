@@ -26,19 +26,15 @@ class Space(Protocol):
 
     def suggest(self, trial: "Trial") -> Parameters:
         """Sample a point with an Optuna trial."""
-        ...
 
     def defaults(self) -> list[Parameters]:
         """Return the points of the space to try first."""
-        ...
 
     def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
         """Return the architecture and the learning rates of a point."""
-        ...
 
     def identity(self, parameters: Parameters) -> Hashable:
         """Return a key of the model that a point trains; two points with equal keys train the same model."""
-        ...
 
     def factors(self) -> Factors:
         """Return every parameter with its values; a range is represented by a few values.
@@ -46,11 +42,9 @@ class Space(Protocol):
         Parameters that apply to some points only, such as options of one family, are included. `build` ignores such
         parameters for all other points.
         """
-        ...
 
     def model_dump_json(self) -> str:
         """Return the space as JSON; studies of different spaces have different JSON."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,8 +115,6 @@ class SearchMethod(Protocol):
         Several trials run at the same time, so `ask` may be called again before `tell` has reported all earlier points.
         Work of the method itself, such as training a super-net, counts against the budget too.
         """
-        ...
 
     def tell(self, parameters: Parameters, outcome: Outcome) -> None:
         """Learn from the outcome of a point; a resumed search also reports the points of earlier attempts."""
-        ...

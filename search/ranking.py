@@ -54,7 +54,12 @@ class RankingSpace:
 
     def suggest(self, trial: "Trial") -> Parameters:
         """Sample a point with an Optuna trial."""
-        return {name: _parameter(values).draw(trial, name) for name, values in self.searched.items()}
+        drawn = {}
+        for name, values in self.searched.items():
+            is_range = isinstance(values, Range)
+            parameter = Parameter.rate((values.low, values.high)) if is_range else Parameter.choice(values)
+            drawn[name] = parameter.draw(trial, name)
+        return drawn
 
     def build(self, point: Parameters) -> tuple[GraphSpec, RankingHyperparameters]:
         """Return the architecture and the training hyperparameters of a point of the search space."""
@@ -65,22 +70,12 @@ class RankingSpace:
         return spec, RankingHyperparameters(**{**spec.learned_with, **learning, **self.overrides.learning})
 
 
-def _parameter(values: Range | tuple[float, ...]) -> Parameter:
-    return Parameter.rate((values.low, values.high)) if isinstance(values, Range) else Parameter.choice(values)
-
-
 FEWEST_RIVALS = 2  # number of other training runs that a median needs
 FEWEST_EPOCHS = 2  # number of epochs before a training run may be stopped
 
 
 class RankingSearch:
-    """Search method that proposes the space's first points, then points of a tree-structured Parzen estimator.
-
-    Args:
-        space: Search space.
-        trials: Largest number of trials; None if another limit ends the search.
-        seed: Seed of the sampler.
-    """
+    """Search method that proposes the space's first points, then points of a tree-structured Parzen estimator."""
 
     def __init__(self, space: RankingSpace, trials: int | None, *, seed: int = 0) -> None:
         import optuna

@@ -2,24 +2,23 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import Field, computed_field, model_validator
 
 from shunter.engine.config import Hyperparameters, SelectBy
 from shunter.engine.metrics import figure_name, figure_of
-from shunter.engine.specs import AnyModelSpec
 from shunter.engine.stopping import StopReason
-from shunter.engine.stopping_text import stop_text, with_stop_reason
+from shunter.engine.stopping_text import stop_text, without_stop_text
+from shunter.engine.trained_model import AnyModelSpec
 from shunter.frozen import Frozen
 from shunter.hardware.types import Placement
 from shunter.pareto import non_dominated
 from shunter.search.constraints import breaks_a_measured_limit
 from shunter.search.protocol import Cost, Space
-from shunter.search.reward import COST_WEIGHT
-from shunter.search.study.pair import Repeated, pair_of
-from shunter.search.study.storage import failures, outcome_of, trials_with_result
+from shunter.search.reward import COST_WEIGHT, violation_penalty
+from shunter.search.study.pair import Repeated
+from shunter.search.study.storage import outcome_of, trials_with_result
 from shunter.tracking.evidence import PairedTrial
 
 if TYPE_CHECKING:
@@ -118,11 +117,7 @@ class TuneResult(Frozen):
         exclude_if=lambda value: value is None,
     )
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_old(cls, values: Any) -> Any:
-        """Accept a result of an earlier version, which has the stop reason as text only."""
-        return with_stop_reason(values)
+    _without_text = model_validator(mode="before")(without_stop_text)
 
     @computed_field
     @property
@@ -160,64 +155,19 @@ class TuneResult(Frozen):
         return self.cost or "step_seconds"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Usage:
-    """Time and energy used by a search, earlier attempts included.
-
-    Attributes:
-        seconds: Seconds used.
-        joules: Joules used; None if no meter works.
-        energy_source: `measured` or `estimated`; None if the energy is unknown.
-    """
-
-    seconds: float
-    joules: float | None
-    energy_source: str | None
-
-
 def ranked(study: "Study", space: Space, cost: Cost | None) -> tuple[Setting, ...]:
     """Return the settings with a result: those within the limits, then those that exceed them, each from best to worst.
 
     Pruned trials are ranked like complete trials: a training run keeps the weights of its best epoch, so its result is
     not worse without pruning. Settings that exceed limits are sorted by their excess, the smallest first.
     """
-    settings = [_setting(trial, space) for trial in trials_with_result(study)]
-    return tuple(sorted(settings, key=lambda setting: (_excess(setting), _figure(setting, cost), setting.trial_number)))
 
+    def key(setting: Setting) -> tuple[float, float, int]:
+        paid = setting.costs.get(cost) if cost else None
+        figure = setting.loss + (COST_WEIGHT * math.log(paid) if paid else 0.0)
+        return violation_penalty(setting.violations), figure, setting.trial_number
 
-def summarise(
-    study: "Study",
-    settings: tuple[Setting, ...],
-    *,
-    method: str,
-    cost: Cost | None,
-    resumed_trials: int,
-    stop_reason: StopReason | None,
-    usage: Usage,
-    select_by: SelectBy = "ne",
-    too_few_positives: str | None = None,
-    is_number: bool = False,
-) -> TuneResult:
-    """Return the result of a search from its ranked settings, of which there is at least one."""
-    pruned = sum(setting.is_pruned for setting in settings)
-    return TuneResult(
-        settings=settings,
-        complete_trials=len(settings) - pruned,
-        pruned_trials=pruned,
-        failed_trials=len(failures(study)),
-        resumed_trials=resumed_trials,
-        stop_reason=stop_reason,
-        method=method,
-        select_by=select_by,
-        cost=cost,
-        front=tuple(setting.trial_number for setting in front_settings(settings, cost or "step_seconds")),
-        seconds=usage.seconds,
-        joules=usage.joules,
-        energy_source=usage.energy_source,
-        too_few_positives=too_few_positives,
-        is_number=is_number,
-        pair=pair_of(study),
-    )
+    return tuple(sorted((_setting(trial, space) for trial in trials_with_result(study)), key=key))
 
 
 def _setting(trial: "FrozenTrial", space: Space) -> Setting:
@@ -237,16 +187,6 @@ def _setting(trial: "FrozenTrial", space: Space) -> Setting:
         violations=dict(outcome.violations),
         seconds=outcome.seconds,
     )
-
-
-def _excess(setting: Setting) -> float:
-    """Return 0 for a setting that keeps the limits, otherwise a number that grows with the excess over the limits."""
-    return sum(1.0 + math.log1p(value) for value in setting.violations.values() if value > 0)
-
-
-def _figure(setting: Setting, cost: Cost | None) -> float:
-    paid = setting.costs.get(cost) if cost else None
-    return setting.loss + (COST_WEIGHT * math.log(paid) if paid else 0.0)
 
 
 def front_settings(settings: Sequence[Setting], cost: str) -> list[Setting]:

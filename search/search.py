@@ -18,22 +18,21 @@ from shunter.hardware.types import Placement
 from shunter.model_families import MODEL_FAMILIES
 from shunter.parallel import periodic
 from shunter.requests import SEARCH_SPACES, SearchCost, SearchSpaceName, TrainRequest
-from shunter.search.budget import BudgetMeter
 from shunter.search.constraints import NEAR_AUC, breaks_a_measured_limit, format_violations
-from shunter.search.context import PastStudy, SearchContext
+from shunter.search.context import SearchContext
 from shunter.search.job import SearchJob
 from shunter.search.methods.registry import PAST_SEARCHES, build_method
-from shunter.search.minutes import TRIALS, Minutes
+from shunter.search.minutes import TRIALS, BudgetMeter, Minutes
 from shunter.search.protocol import SearchMethod, Space
-from shunter.search.result import Setting, TuneResult, Usage, ranked, summarise
+from shunter.search.result import Setting, TuneResult, front_settings, ranked
 from shunter.search.space.learning import usual_rates, weights_of_tasks
 from shunter.search.space.settings import SearchSpace
 from shunter.search.study.address import storage_address
 from shunter.search.study.best_models import BestTrialModels
-from shunter.search.study.loop import Loop, Progress
+from shunter.search.study.loop import Loop, Progress, open_executors
+from shunter.search.study.pair import pair_of
 from shunter.search.study.storage import failures, open_study, storage_errors, trials_with_result
 from shunter.search.study.trial import TrialContext
-from shunter.search.study.workers import open_executors
 from shunter.tracking.runs import open_run
 
 if TYPE_CHECKING:
@@ -79,7 +78,10 @@ def search(
         check_energy_can_be_measured(job.placement)
     address = storage_address(job.directory, options.search_storage)
     with storage_errors(address), ExitStack() as stack:
-        study = _open_study(job, space, address)
+        is_shared = options.search_storage is not None  # then the name of the study depends on data and epochs too
+        belongs_to = f"{job.dataset.fingerprint}|{job.request.longest_epochs}" if is_shared else ""
+        by = job.schedule.select_by
+        study = open_study(address, space, cost=job.cost, belongs_to=belongs_to, is_shared=is_shared, select_by=by)
         executors = stack.enter_context(open_executors(job.placement, options.trials_at_a_time, place))
         meters = stack.enter_context(open_meters(executors, place))
         minutes = job.minutes
@@ -102,21 +104,17 @@ def search(
         method = build_method(options.search_method, _method_context(job, space, study, loop))
         with periodic(budget.save):
             loop.run(method, _trial_context(job, space, study, loop, method), executors)
-        usage = Usage(seconds=budget.seconds, joules=budget.joules, energy_source=meters.source)
-        return _result(job, space, study, loop, usage)
-
-
-def _open_study(job: SearchJob, space: Space, address: str) -> "Study":
-    """Create or resume the study of the job; in a shared storage the study's name depends on data and epochs too."""
-    is_shared = job.request.search.search_storage is not None
-    belongs_to = f"{job.dataset.fingerprint}|{job.request.longest_epochs}" if is_shared else ""
-    select_by = job.schedule.select_by
-    return open_study(address, space, cost=job.cost, belongs_to=belongs_to, is_shared=is_shared, select_by=select_by)
+        return _result(job, space, study, loop, meters)
 
 
 def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) -> SearchContext:
     """Return the context of the search method; it includes past searches unless the request excludes them."""
-    options = job.request.search
+    options, past = job.request.search, ()
+    if PAST_SEARCHES.entries["studies"].is_installed:
+        cold = options.cold_start
+        past = PAST_SEARCHES.load("studies")(
+            job.dataset, job.directory, job.parent_run_id, is_cold=cold, trials=options.most_trials
+        )
     return SearchContext(
         space=space,
         study=study,
@@ -127,7 +125,7 @@ def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) ->
         cost=job.cost,
         seed=job.request.seed,
         trials=options.most_trials,
-        past=_past(job),
+        past=past,
         limits=job.request.limits,
         run_id=job.parent_run_id,
         clock=loop.budget.minutes.clock,
@@ -156,43 +154,34 @@ def _trial_context(job: SearchJob, space: Space, study: "Study", loop: Loop, met
     )
 
 
-def _result(job: SearchJob, space: Space, study: "Study", loop: Loop, usage: Usage) -> TuneResult:
+def _result(job: SearchJob, space: Space, study: "Study", loop: Loop, meters: "SearchMeters") -> TuneResult:
     """Return the ranked settings of a search that has ended; see `search` for the errors."""
     _check_has_result(study, loop.stop_reason)
     settings, validation = ranked(study, space, job.cost), job.dataset.splits["validation"]
     _check_feasible(settings, job.request.limits.min_auc)
-    is_number = job.dataset.features.number is not None
-    return summarise(
-        study,
-        settings,
+    is_number, pruned = job.dataset.features.number is not None, sum(setting.is_pruned for setting in settings)
+    return TuneResult(
+        settings=settings,
+        complete_trials=len(settings) - pruned,
+        pruned_trials=pruned,
+        failed_trials=len(failures(study)),
+        resumed_trials=loop.resumed,
+        stop_reason=loop.stop_reason,
         method=job.request.search.search_method,
         select_by=job.schedule.select_by,
         cost=job.cost,
-        resumed_trials=loop.resumed,
-        stop_reason=loop.stop_reason,
-        is_number=is_number,
+        front=tuple(setting.trial_number for setting in front_settings(settings, job.cost or "step_seconds")),
+        seconds=loop.budget.seconds,
+        joules=loop.budget.joules,
+        energy_source=meters.source,
         too_few_positives=None if is_number else too_few_to_choose(validation.positives, validation.rows),
-        usage=usage,
-    )
-
-
-def _past(job: SearchJob) -> tuple[PastStudy, ...]:
-    """Return earlier searches on similar data; empty if the extension that reads them is not installed."""
-    if not PAST_SEARCHES.entries["studies"].is_installed:
-        return ()
-    options = job.request.search
-    return PAST_SEARCHES.load("studies")(
-        job.dataset, job.directory, job.parent_run_id, is_cold=options.cold_start, trials=options.most_trials
+        is_number=is_number,
+        pair=pair_of(study),
     )
 
 
 def _check_has_result(study: "Study", reason: StopReason | None) -> None:
-    """Raise if no trial has a result.
-
-    Raises:
-        StoppedError: A limit ended the search before its first trial.
-        TrainingError: Every trial failed.
-    """
+    """Raise if no trial has a result: StoppedError if a limit ended the search, TrainingError if every trial failed."""
     if trials_with_result(study):
         return
     reasons = failures(study)
@@ -205,13 +194,9 @@ def _check_has_result(study: "Study", reason: StopReason | None) -> None:
 
 
 def _check_feasible(settings: Sequence[Setting], min_auc: float | None) -> None:
-    """Raise if every setting exceeds a limit by a measured value.
+    """Raise InfeasibleError or QualityNotReachedError if every setting exceeds a limit by a measured value.
 
     Limits that are exceeded by estimate only do not count: the final training stops at the limit, with its best epoch.
-
-    Raises:
-        InfeasibleError: Every setting exceeds a limit; the message names the nearest settings and their excess.
-        QualityNotReachedError: Every setting is below the lowest AUC.
     """
     if not all(breaks_a_measured_limit(setting.violations) for setting in settings):
         return
@@ -235,13 +220,7 @@ def space_for(
 ) -> Space:
     """Return the search space of a request, for the size of the data.
 
-    Args:
-        dataset: Data set.
-        request: Request with the name of the space and the model family.
-        placement: Placement of the trials. A family with towers also learns the partition of its fields at this
-            placement.
-        directory: Folder of the search.
-        parent_run_id: MLflow run of the search.
+    A family with towers also learns the partition of its fields, at the placement of the trials.
 
     Raises:
         RequestError: The family, or a task with a weight, is unknown, or the space is empty.
@@ -276,11 +255,7 @@ def check_not_empty(space: Space) -> None:
 
 
 class SearchMeters:
-    """Sum of several energy meters.
-
-    Args:
-        meters: Running meters; no two of them measure the same energy.
-    """
+    """Sum of several running energy meters, of which no two measure the same energy."""
 
     def __init__(self, meters: Sequence[Reading]) -> None:
         self._meters = meters
@@ -303,11 +278,7 @@ class SearchMeters:
 def open_meters(executors: Sequence[Executor], place: ComputeTarget | None) -> Iterator[SearchMeters]:
     """Open the energy meters of the whole search.
 
-    The meters measure this machine, including the search method itself, or the nodes that train the trials.
-
-    Args:
-        executors: Executors of the trials.
-        place: Compute target that trains instead of this machine.
+    The meters measure this machine, including the search method itself, or the nodes of `place` that train the trials.
     """
     if place is None:
         meters = [measure_energy(*(executor.placement.accelerator for executor in executors))]

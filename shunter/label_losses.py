@@ -8,7 +8,7 @@ from shunter.registry import Entry, Registry
 
 LOG_LOSS, CLICK = "log_loss", "click"
 MODULE = "shunter.engine.loop.loss"
-GROUPS = "shunter.engine.loop.group_losses"
+GROUPS = "shunter.engine.loop.loss"
 NUMBERS = "shunter.engine.number_losses"
 # `labels`: kind of the labels, one of `LABELS`. Predictions of clicks are probabilities, and every loss of clicks is
 # judged by the log loss; other labels are numbers, which are predicted and judged by their loss. `parameter`: default

@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from shunter.engine.checkpoint.checkpoint_settings import ROW_TRACKERS
-from shunter.engine.executors.registry import EXECUTORS
-from shunter.engine.executors.role import ComputeTarget
+from shunter.engine.executors.role import EXECUTORS, ComputeTarget
 from shunter.engine.job import ClickJob
 from shunter.engine.overrides import read_overrides
 from shunter.engine.table_files import TABLES_IN_FILES

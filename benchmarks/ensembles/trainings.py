@@ -82,8 +82,7 @@ def train(data: str, model: str, seed: int, folder: Path, *, is_quick: bool) -> 
 def read_trainings(folder: Path) -> Trainings:
     """What `train` has left in a folder."""
     from shunter.engine.data.dataset import Dataset
-    from shunter.engine.ensemble.snapshots import snapshots_of
-    from shunter.engine.trained_model import TrainedModel
+    from shunter.engine.trained_model import TrainedModel, snapshots_of
     from shunter.hardware.types import Placement
     from shunter.tasks.run_state import DATA
 

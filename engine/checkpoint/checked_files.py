@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import io
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ WEIGHTS = "model.safetensors"
 CHOICES = "*.choice.json"
 # Prefix of the folder of each state that several processes have left, and suffix of one that is being written.
 SHARDED, PARTIAL = "checkpoint-", ".partial"
+# Folder of the weights at the ends of the learning rate cycles, as members of an ensemble without further training
+# (Huang et al., "Snapshot Ensembles: Train 1, Get M for Free", ICLR 2017).
+SNAPSHOTS = "snapshots"
 
 
 def check_file(path: Path, checksum: str) -> None:
@@ -36,9 +40,15 @@ def opened(path: Path) -> Iterator[io.BufferedReader]:
     Raises:
         CheckpointError: The file is missing or cannot be read, on opening or within the block.
     """
+    with _reading(path), open_regular(path) as file:
+        yield file
+
+
+@contextlib.contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Convert errors of reading the file `path` in the block."""
     try:
-        with open_regular(path) as file:
-            yield file
+        yield
     except FileNotFoundError as error:
         raise DamagedFileError(path, "it is missing") from error
     except OSError as error:
@@ -98,11 +108,17 @@ def read_json(path: Path) -> dict[str, Any]:
         DamagedFileError: The file is missing, does not match its checksum or holds no JSON object.
         CheckpointError: The file cannot be read.
     """
-    try:
+    with _reading(path):
         return read_checked(path, json_object)
-    except FileNotFoundError as error:
-        raise DamagedFileError(path, "it is missing") from error
-    except OSError as error:
-        raise CheckpointError(
-            f"The file {path} cannot be read ({error.strerror}): restore the file, or train again without it."
-        ) from error
+
+
+def snapshot_folder(directory: Path, epoch: int) -> Path:
+    """Return the folder of the weights after `epoch` epochs, below the checkpoint folder `directory`."""
+    return directory / SNAPSHOTS / str(epoch)
+
+
+def take_snapshots(checkpoint: Path, directory: Path) -> None:
+    """Move the snapshots from a checkpoint folder, which is temporary, to the folder `directory` of the model."""
+    if (checkpoint / SNAPSHOTS).exists():
+        shutil.rmtree(directory / SNAPSHOTS, ignore_errors=True)  # left by an attempt that was killed during the move
+        shutil.move(checkpoint / SNAPSHOTS, directory / SNAPSHOTS)

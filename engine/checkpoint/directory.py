@@ -31,7 +31,7 @@ from shunter.engine.checkpoint.checkpoint_settings import (
     CheckpointFigures,
     CheckpointSettings,
 )
-from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES, CheckpointCopy, Layout
+from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES, CheckpointCopy
 from shunter.engine.checkpoint.generations import (
     NEWEST,
     Generation,
@@ -80,6 +80,9 @@ class CheckpointDirectory(Generic[Trained]):
 
     Attributes:
         figures: Cost of the checkpoints so far.
+
+    Raises:
+        MissingExtensionError: The policy has a remote address, and no installed extension copies checkpoints.
     """
 
     def __init__(
@@ -105,21 +108,11 @@ class CheckpointDirectory(Generic[Trained]):
         # The rows of an abandoned checkpoint are written with the next one; two consecutive ones are never abandoned.
         self._is_given_up = self._was_given_up = False
 
-        self._copy = self._copy_of(GenerationsLayout())
-
-    def _copy_of(self, layout: Layout) -> CheckpointCopy | None:
-        """Return the remote copy, or None if the policy has no remote address.
-
-        Raises:
-            MissingExtensionError: No installed extension copies checkpoints.
-        """
-        if self.checkpoint_settings.copied_to is None:
-            return None
-        throttle = Throttle(self.checkpoint_settings.bytes_per_second)
-        copy_of = CHECKPOINT_COPIES.load("remote")
-        return copy_of(
-            self.checkpoint_settings.copied_to, self._identity, layout, self.checkpoint_settings.generations, throttle
-        )
+        self._copy: CheckpointCopy | None = None
+        if (address := checkpoint_settings.copied_to) is not None:
+            layout, throttle = GenerationsLayout(), Throttle(checkpoint_settings.bytes_per_second)
+            copy_of = CHECKPOINT_COPIES.load("remote")
+            self._copy = copy_of(address, self._identity, layout, checkpoint_settings.generations, throttle)
 
     def fetch(self) -> None:
         """Download the newest checkpoint from the remote copy if this folder has no checkpoint.
@@ -148,10 +141,6 @@ class CheckpointDirectory(Generic[Trained]):
         """Record the rows of a batch as changed; call right before each training step.
 
         Rows that an unfinished checkpoint still has to write are copied first.
-
-        Args:
-            values: Ids of the batch, see `shunter.engine.data.batch.Batch`.
-            offsets: Starts of its bags.
         """
         if self._tables is not None:
             self._is_unchanged = False
@@ -168,7 +157,14 @@ class CheckpointDirectory(Generic[Trained]):
         """
         with self._stall():
             if self._tables is None:
-                self._keep_best_weights(model, step)
+                name, weights = f"best-{step}-{self._number}.safetensors", dict(model.state_dict())
+                self._best_copy = None  # freed first: old and new copy together would raise the memory peak
+                self._best_parts = ()
+                if _bytes_of(weights) <= _bytes_for_copies(model):
+                    self._best_copy = name, _copies(weights)  # the next `write` saves it
+                else:
+                    self._writer.wait()
+                    self._best = self._write_file(name, weights)
             elif self._is_unchanged:
                 self._writer.wait()
                 self._best, self._best_parts = self._newest, self._parts
@@ -211,14 +207,15 @@ class CheckpointDirectory(Generic[Trained]):
                 self.figures.skipped += 1
                 return
             self._writer.wait()
-            self._make_good()
+            self._was_given_up = self._is_given_up
+            if self._is_given_up and self._tables is not None:  # its rows are still to be written
+                self._tables.undo()
+                self.figures.skipped += 1
+                self._is_given_up = False
             self._begin(model, optimizer, state, may_skip=may_skip)
 
     def finish(self, *, is_over: bool = False) -> None:
         """Wait until the last checkpoint is on disk and, unless the training run is over, copied to the remote address.
-
-        Args:
-            is_over: Whether the training run has ended, so that the remote copy stops instead of being completed.
 
         Raises:
             TrainingError: A weight of the checkpoint was not finite.
@@ -244,7 +241,10 @@ class CheckpointDirectory(Generic[Trained]):
         path = self.directory / generation.tensors.name
         tensors = read_tensors(path, generation.tensors.sha256)
         if generation.parts:
-            self._load_rows(model, generation)
+            tables = self._tables or self._new_tracker(model)
+            tables.put_back(self.directory, generation.parts, generation.history)
+            if self._tables is not None:
+                self._parts = generation.parts
         distribute(tensors, model, optimizer, path, rows_apart=bool(generation.parts))
         self._best, self._best_parts, self._number = generation.best, generation.best_parts, generation.number
         for path in generation_paths(self.directory):  # newer, damaged generations are removed
@@ -267,16 +267,8 @@ class CheckpointDirectory(Generic[Trained]):
                 f"{', '.join(different)}): resume with the former settings, or use another folder."
             )
 
-    def _make_good(self) -> None:
-        """Mark the rows of an abandoned checkpoint as still to be written; called while no job is running."""
-        self._was_given_up = self._is_given_up
-        if self._is_given_up and self._tables is not None:
-            self._tables.undo()
-            self.figures.skipped += 1
-            self._is_given_up = False
-
     def _begin(
-        self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
+        self, model: Trained, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool
     ) -> None:
         """Copy the current state for the writer; if memory does not suffice for copies, write it in this thread."""
         tables = self._tables
@@ -315,17 +307,6 @@ class CheckpointDirectory(Generic[Trained]):
             self._writer.start(job, gives_way=tables is not None and tables.bytes >= LONG_FROM_BYTES)
         else:
             job()
-
-    def _keep_best_weights(self, model: Trained, step: int) -> None:
-        """Store the best weights: a copy in memory that the next `write` saves, or a file if memory is short."""
-        name, weights = f"best-{step}-{self._number}.safetensors", dict(model.state_dict())
-        self._best_copy = None  # freed first: old and new copy together would raise the memory peak
-        self._best_parts = ()
-        if _bytes_of(weights) <= _bytes_for_copies(model):
-            self._best_copy = name, _copies(weights)
-        else:
-            self._writer.wait()
-            self._best = self._write_file(name, weights)
 
     def _write_generation(
         self, state: dict[str, Any], tensors: dict[str, Tensor], rows: CheckpointRows | None, *, is_best: bool
@@ -378,11 +359,7 @@ class CheckpointDirectory(Generic[Trained]):
         return stored
 
     def _newest_whole(self) -> Generation:
-        """Return the newest generation whose files all match their checksums.
-
-        Raises:
-            CheckpointError: No generation is complete, or it belongs to another training run.
-        """
+        """Return the newest generation whose files all match their checksums; raise CheckpointError without one."""
         problems: list[CheckpointError] = []
         for path in (self.path, *generation_paths(self.directory)):
             try:
@@ -401,18 +378,8 @@ class CheckpointDirectory(Generic[Trained]):
             return generation
         raise problems[0]
 
-    def _load_rows(self, model: Trained, generation: Generation) -> None:
-        """Load the parts of a generation into the tables."""
-        (self._tables or self._new_tracker(model)).put_back(self.directory, generation.parts, generation.history)
-        if self._tables is not None:
-            self._parts = generation.parts
-
     def _new_tracker(self, model: Trained) -> ChangedRows:
-        """Return a tracker of the rows of a model's tables, also used just to load rows.
-
-        Raises:
-            MissingExtensionError: No installed extension reads separately stored rows.
-        """
+        """Return a tracker of the rows of a model's tables, also used just to load rows."""
         tables = tables_of(model)
         if tables is None:
             raise CheckpointError(

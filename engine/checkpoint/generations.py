@@ -205,14 +205,9 @@ def generation_paths(directory: Path) -> list[Path]:
 
 
 def remove_older(directory: Path, keep: int, spared: frozenset[str] = frozenset()) -> None:
-    """Remove all but the newest generations, and all checkpoint files that no kept generation names.
+    """Remove all but the `keep` newest generations, and checkpoint files that neither these nor `spared` name.
 
     The list of a generation is removed before its files, so that files left after a kill are removed the next time.
-
-    Args:
-        directory: Checkpoint folder.
-        keep: Number of generations to keep.
-        spared: Names of files to keep in any case.
     """
     paths = generation_paths(directory)
     for path in paths[keep:]:

@@ -40,14 +40,11 @@ class QuantisedRows:
 
 
 def quantise_rows(rows: Tensor, bits: int) -> QuantisedRows:
-    """Quantise each embedding row with its own scale and bias.
+    """Quantise each embedding row with its own scale and bias, for `restore_rows`.
 
     Args:
         rows: float32 `[rows, width]`, finite.
         bits: 2, 3, 4 or 8.
-
-    Returns:
-        Quantised rows, for `restore_rows`.
     """
     at_once = max(NUMBERS_AT_ONCE // rows.shape[1], 1)
     parts = [_quantise(part, bits) for part in rows.split(at_once)]
@@ -122,9 +119,11 @@ def _narrowed(rows: Tensor, low: Tensor, high: Tensor, bits: int) -> tuple[Tenso
 
 def _code(rows: Tensor, low: Tensor, high: Tensor, bits: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Quantise each row in the range `low` to `high`; return scale and bias (bfloat16), codes and squared error."""
-    levels = (1 << bits) - 1
-    bias = _rounded_down(low)
-    scale = _rounded_up((high.double() - bias.double()).clamp(min=0) / levels)
+    levels, bias = (1 << bits) - 1, low.to(torch.bfloat16)
+    bias = torch.where(bias.float() > low, _next(bias, -1), bias)  # rounded down
+    exact = (high.double() - bias.double()).clamp(min=0) / levels
+    scale = exact.to(torch.bfloat16)
+    scale = torch.where(scale.double() < exact, _next(scale, 1), scale)  # rounded up
     step = scale.float()
     safe = torch.where(step > 0, step, torch.ones_like(step))
     codes = ((rows - bias.float()[:, None]) / safe[:, None]).round_().clamp_(0, levels).to(torch.uint8)
@@ -134,18 +133,6 @@ def _code(rows: Tensor, low: Tensor, high: Tensor, bits: int) -> tuple[Tensor, T
 
 def _values(codes: Tensor, scale: Tensor, bias: Tensor) -> Tensor:
     return codes.float().mul_(scale[:, None]).add_(bias[:, None])
-
-
-def _rounded_down(values: Tensor) -> Tensor:
-    """Return the largest bfloat16 that is not above each value."""
-    rounded = values.to(torch.bfloat16)
-    return torch.where(rounded.float() > values, _next(rounded, -1), rounded)
-
-
-def _rounded_up(values: Tensor) -> Tensor:
-    """Return the smallest bfloat16 that is not below each value."""
-    rounded = values.to(torch.bfloat16)
-    return torch.where(rounded.double() < values, _next(rounded, 1), rounded)
 
 
 def _next(values: Tensor, direction: int) -> Tensor:

@@ -20,13 +20,8 @@ SHARE = 0.5  # of the free memory, for tables that are not loaded whole
 def memory_for_tables(directory: Path, among: int = 1) -> int | None:
     """Return the memory limit in bytes for embedding tables that are too large for the free memory.
 
-    Args:
-        directory: Folder of the model.
-        among: Number of equally large models that share the memory.
-
-    Returns:
-        Limit for `load_stored_model` (`shunter.engine.table_files`); None if all tables fit, or if tables of this kind
-        cannot stay in a file.
+    The limit is for `load_stored_model` (`shunter.engine.table_files`), and `among` equally large models share the
+    memory. It is None if all tables fit, or if tables of this kind cannot stay in a file.
 
     Raises:
         CheckpointError: The model is missing, or not of this version.
@@ -46,13 +41,8 @@ def memory_for_tables(directory: Path, among: int = 1) -> int | None:
 def load_to_score(directory: Path, execution: Execution, among: int = 1) -> Model | Ensemble:
     """Load a model of `shunter.engine.checkpoint.storage.save_model`, to score with it on the device of its training.
 
-    On a CPU embedding tables stay in their file if they do not fit into memory, for instance after a training run whose
-    processes shared the tables. The scores are equal bit for bit.
-
-    Args:
-        directory: Folder of the model.
-        execution: Device and placement of the tables.
-        among: Number of equally large models that are loaded together.
+    On a CPU the embedding tables of `among` equally large models stay in their files if they do not fit into memory
+    together. The scores are equal bit for bit.
 
     Raises:
         CheckpointError: A file is missing or damaged, or the files do not match.

@@ -66,11 +66,8 @@ def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mappin
 
     Only the data for scoring is saved, without optimizer state.
 
-    Args:
-        model: Model or ensemble to write.
-        directory: Folder of the model files.
-        packed: Packed weights of each member (`WEIGHT_PACKINGS`), written instead of the model's
-            own weights; the loaded model scores with the packed weights.
+    `packed` are packed weights of each member (`WEIGHT_PACKINGS`), written instead of the model's own weights. The
+    loaded model scores with the packed weights.
     """
     directory.mkdir(parents=True, exist_ok=True)
     members = model.models if isinstance(model, Ensemble) else (model,)
@@ -108,11 +105,8 @@ def _packed_tensors(model: Model | Ensemble, packed: Sequence[Mapping[str, Tenso
 def load_model(directory: Path, device: str | torch.device = "cpu", *, is_mapped: bool = False) -> Model | Ensemble:
     """Load a model of `save_model`, in evaluation mode.
 
-    Args:
-        directory: Folder of the model.
-        device: Device of the model.
-        is_mapped: Whether embedding tables stay memory-mapped in the file where possible, for scoring only. Memory then
-            holds only looked-up rows, and can be reclaimed. The scores are equal bit for bit.
+    With `is_mapped`, embedding tables stay memory-mapped in the file where possible, for scoring only. Memory then
+    holds only looked-up rows, and can be reclaimed. The scores are equal bit for bit.
 
     Raises:
         CheckpointError: A file is missing or damaged, or the files do not match.
@@ -123,7 +117,12 @@ def load_model(directory: Path, device: str | torch.device = "cpu", *, is_mapped
         build = _build_mapped if is_mapped else partial(build_model, device=device, is_loaded_next=True)
         model, checksum = build_described(path, check, build)
         check_sum(file, weights_path, checksum)
-        tensors = _stored_tensors(model, TensorFile(file, weights_path), copies_tables=not is_mapped)
+        stored = TensorFile(file, weights_path)
+        if is_packed(stored.head):
+            tensors = _unpacked(model, {name: stored.read(name) for name in stored.head})
+        else:  # tensors that the model copies, or uses in place, are memory-mapped
+            in_place = _mapped_tables(model) if is_mapped else stored.head
+            tensors = {name: stored.mapped(name) if name in in_place else stored.read(name) for name in stored.head}
         load_weights(model, tensors, weights_path, assigned=is_mapped)
     return ready_to_score(model, path)
 
@@ -145,11 +144,7 @@ def ready_to_score(model: Model | Ensemble, path: Path) -> Model | Ensemble:
 
 
 def _alterations(path: Path, description: Mapping[str, Any], members: int) -> list[dict[str, Any]]:
-    """Return the descriptions of the altered layers of each member, by the name of the alteration.
-
-    Raises:
-        CheckpointError: The number of descriptions differs from the number of members.
-    """
+    """Return the descriptions of the altered layers of each member, by the name of the alteration."""
     found = {name: value for name, value in description.items() if name not in PLAIN and name in ALTERATIONS}
     if not all(isinstance(value, list) and len(value) == members for value in found.values()):
         raise _unreadable_alterations(path, ValueError("a member has no description"))
@@ -160,16 +155,6 @@ def _unreadable_alterations(path: Path, error: ValueError) -> CheckpointError:
     return CheckpointError(
         f"The file {path} has no valid description of altered layers ({error}): save the model again."
     )
-
-
-def _stored_tensors(model: Model | Ensemble, stored: TensorFile, *, copies_tables: bool) -> dict[str, Tensor]:
-    """Return a model's tensors: memory-mapped if the model copies them or uses them in place, otherwise read."""
-    if is_packed(stored.head):
-        return _unpacked(model, {name: stored.read(name) for name in stored.head})
-    if copies_tables:
-        return {name: stored.mapped(name) for name in stored.head}
-    tables = _mapped_tables(model)
-    return {name: stored.mapped(name) if name in tables else stored.read(name) for name in stored.head}
 
 
 def _mapped_tables(model: nn.Module) -> set[str]:
@@ -221,7 +206,10 @@ def build_described(
         features = Features.from_dict(description["features"])
         specs = [model_spec(**member) for member in description["members"]]
         alterations = _alterations(path, description, len(specs))
-        named_bytes = _named_bytes(specs, features, alterations)
+        if max((field.length or 0 for field in features.categorical), default=0) > LONGEST_HISTORY:
+            raise ValueError(f"a field has a history of more than {LONGEST_HISTORY} ids")
+        pairs = zip(specs, alterations, strict=True)
+        named_bytes = sum(count_parameter_bytes(spec, features, altered) for spec, altered in pairs)
         if check is not None:
             check(named_bytes // MOST_FOLD if description.get("packed") else named_bytes)
         members = [build(spec, features) for spec in specs]
@@ -236,9 +224,6 @@ def build_described(
 def describing_a_model(path: Path) -> Iterator[None]:
     """Raise `CheckpointError` if the block cannot build the model of a description.
 
-    Args:
-        path: Description that the block reads.
-
     Raises:
         CheckpointError: The file describes no model of this version.
         MissingExtensionError: The model needs an extension that is not installed.
@@ -251,14 +236,6 @@ def describing_a_model(path: Path) -> Iterator[None]:
         raise CheckpointError(
             f"The file {path} does not describe a model of this version of Shunter ({error}): save the model again."
         ) from error
-
-
-def _named_bytes(specs: list[ModelSpec], features: Features, alterations: list[dict[str, Any]]) -> int:
-    """Return the number of bytes of the described weights, computed without allocating any weights."""
-    if max((field.length or 0 for field in features.categorical), default=0) > LONGEST_HISTORY:
-        raise ValueError(f"a field has a history of more than {LONGEST_HISTORY} ids")
-    pairs = zip(specs, alterations, strict=True)
-    return sum(count_parameter_bytes(spec, features, altered) for spec, altered in pairs)
 
 
 def check_size(file: io.BufferedReader, path: Path, named_bytes: int) -> None:
@@ -315,15 +292,7 @@ def load_weights(
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> str:
-    """Write tensors to a file atomically.
-
-    Args:
-        path: File.
-        tensors: Tensors by name.
-        metadata: Additional entries of the file's header.
-
-    Returns:
-        sha256 of the file.
+    """Write tensors to a file atomically, with additional entries of its header as `metadata`; return its sha256.
 
     Raises:
         CheckpointError: The file cannot be written, for instance because the disk is full.

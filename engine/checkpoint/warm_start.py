@@ -22,6 +22,8 @@ from shunter.models.ensemble import Ensemble
 from shunter.models.registry import Model
 from shunter.models.spec import Features
 
+ROWS_AT_ONCE = 1 << 18
+
 
 @dataclass(frozen=True)
 class SharedRows:
@@ -36,24 +38,14 @@ class SharedRows:
     former: np.ndarray
 
     def of_tables(self, rows: int, former_rows: int) -> "SharedRows":
-        """Convert matched ids to matched table rows; if ids share a row, the first id determines the former row.
-
-        Args:
-            rows: Number of rows of the new table.
-            former_rows: Number of rows of the former table.
-        """
+        """Convert matched ids to rows of two tables of these sizes; of ids that share a row, the first counts."""
         now, first = np.unique(self.now % rows, return_index=True)
         return SharedRows(now, self.former[first] % former_rows)
 
 
 @dataclass(frozen=True)
 class TransferredWeights:
-    """Weights that a model took over from another model.
-
-    Attributes:
-        rows: Number of embedding rows.
-        layers: Whether the weights of all layers were taken over; otherwise those of none.
-    """
+    """Number of embedding rows that a model took over from another, and whether it took over all layers or none."""
 
     rows: int
     layers: bool
@@ -132,9 +124,12 @@ class WarmStart:
             if table.shape[1] != former_table.shape[1]:
                 continue
             shared = self.rows[name].of_tables(len(table), len(former_table))
-            _copy_rows(table, torch.from_numpy(shared.now), former_table, torch.from_numpy(shared.former))
+            now, before = torch.from_numpy(shared.now), torch.from_numpy(shared.former)
+            # Part by part, because a table may be larger than the free memory.
+            for to, of in zip(now.split(ROWS_AT_ONCE), before.split(ROWS_AT_ONCE), strict=True):
+                table[to.to(table.device)] = former_table[of].to(table)
             if shard.starts is not None:
-                shard.starts.record_written(torch.from_numpy(shared.now))
+                shard.starts.record_written(now)
             taken += len(shared.now)
         return taken
 
@@ -152,9 +147,3 @@ def _owners(model: Model) -> list[str]:
 def _without_sizes(features: Features) -> Features:
     """Return the features with all table sizes 0, to compare only what determines a layer's input."""
     return replace(features, categorical=tuple(replace(field, rows=0) for field in features.categorical))
-
-
-def _copy_rows(target: Tensor, rows: Tensor, source: Tensor, source_rows: Tensor, at_once: int = 1 << 18) -> None:
-    """Copy rows part by part, because a table may be larger than the free memory."""
-    for to, of in zip(rows.split(at_once), source_rows.split(at_once), strict=True):
-        target[to.to(target.device)] = source[of].to(target)

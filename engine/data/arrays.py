@@ -30,13 +30,7 @@ Array = NDArray[Any]
 
 
 class LazyArray:
-    """Large memory-mapped array that verifies the blocks of the rows that are read, each block once per process.
-
-    Args:
-        array: Mapped array; its first dimension is rows.
-        header_bytes: Bytes of the file before the first row.
-        file: Checksums of the file.
-    """
+    """Large memory-mapped array that verifies the blocks of the rows that are read, each block once per process."""
 
     def __init__(self, array: Array, header_bytes: int, file: CheckedFile) -> None:
         self._array, self._header_bytes, self._file = array, header_bytes, file
@@ -107,23 +101,18 @@ def read_npz(path: Path) -> dict[str, Array]:
         ValueError: The file holds other data than arrays, or arrays that are far larger than the file.
         zipfile.BadZipFile: The file is no `.npz` file.
     """
-    with open_regular(path) as file, _zip_errors():
-        most_bytes = max(LARGEST_EXPANSION * os.fstat(file.fileno()).st_size, LEAST_NPZ_BYTES)
-        with zipfile.ZipFile(file) as archive:
-            needed_bytes = sum(_array_bytes(archive, name) for name in archive.namelist())
-        if needed_bytes > most_bytes:
-            raise ValueError(
-                f"the arrays in it take {needed_bytes:,} bytes, more than {LARGEST_EXPANSION} times the file"
-            )
-        file.seek(0)
-        with np.load(file, allow_pickle=False) as stored:
-            return dict(stored)
-
-
-@contextlib.contextmanager
-def _zip_errors() -> Iterator[None]:
     try:
-        yield
+        with open_regular(path) as file:
+            most_bytes = max(LARGEST_EXPANSION * os.fstat(file.fileno()).st_size, LEAST_NPZ_BYTES)
+            with zipfile.ZipFile(file) as archive:
+                needed_bytes = sum(_array_bytes(archive, name) for name in archive.namelist())
+            if needed_bytes > most_bytes:
+                raise ValueError(
+                    f"the arrays in it take {needed_bytes:,} bytes, more than {LARGEST_EXPANSION} times the file"
+                )
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as stored:
+                return dict(stored)
     except (RuntimeError, zlib.error, lzma.LZMAError) as error:  # encrypted, of an unknown compression, or damaged
         raise ValueError(str(error)) from error
 
@@ -161,24 +150,14 @@ def read_result(path: Path) -> Array | None:
     if (fault := fault_of_result(path)) is not None:
         quarantine(path, fault)
         return None
-    return None if _is_of_former_version(content) else np.load(io.BytesIO(content))
+    return np.load(io.BytesIO(content))
 
 
 def fault_of_result(path: Path) -> str | None:
     """Return the fault of an array of `write_result`, or None if it is intact."""
     content = path.read_bytes()
     matches = zlib.crc32(content[:-SUM_BYTES]).to_bytes(SUM_BYTES) == content[-SUM_BYTES:]
-    return None if matches or _is_of_former_version(content) else "its checksum does not match"
-
-
-def _is_of_former_version(content: bytes) -> bool:
-    """Return True if the content is an array without an appended checksum."""
-    stream = io.BytesIO(content)
-    try:
-        np.load(stream)
-    except (ValueError, EOFError, OSError):
-        return False
-    return stream.tell() == len(content)
+    return None if matches else "its checksum does not match"
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from shunter.errors import DataError
-from shunter.models.spec import CategoricalFeature, Features
+from shunter.models.spec import Features
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,7 @@ class Batch:
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """All tensors of the batch that are on a device."""
-        every = self.dense, self.values, self.offsets, self.labels, self.shares, self.weights, self.groups
-        return tuple(tensor for tensor in every if tensor is not None)
+        return tuple(value for value in vars(self).values() if isinstance(value, Tensor))
 
     def to(self, device: str | torch.device, *, non_blocking: bool = False) -> Self:
         """Return the batch on another device."""
@@ -94,16 +93,7 @@ class Batch:
         return self._map(Tensor.pin_memory)
 
     def _map(self, change: Callable[[Tensor], Tensor]) -> Self:
-        return replace(
-            self,
-            dense=change(self.dense),
-            values=change(self.values),
-            offsets=change(self.offsets),
-            labels=change(self.labels),
-            shares=None if self.shares is None else change(self.shares),
-            weights=None if self.weights is None else change(self.weights),
-            groups=None if self.groups is None else change(self.groups),
-        )
+        return replace(self, **{name: change(value) for name, value in vars(self).items() if isinstance(value, Tensor)})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +161,9 @@ def make_batch(
     else:
         assert single is not None, "a batch needs a categorical field"
         values = single.ravel()
-        _check_ids(features, single)
+        if single.size:
+            for field, low, high in zip(features.categorical, single.min(axis=1), single.max(axis=1), strict=True):
+                _check_range(field.name, field.rows, int(low), int(high))
         offsets_tensor = _unit_offsets(values.size)
     return Batch(
         keys=tuple(field.name for field in features.categorical),
@@ -194,19 +186,20 @@ def _unit_offsets(bags: int) -> Tensor:
 def _interleave(
     features: Features, single: np.ndarray | None, bags: Sequence[Bags], rows: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Put single-valued and multi-valued fields into the order of `features`; return all values and their lengths.
-
-    Returns:
-        Values, `[ids]`, and lengths, `[fields, rows]`.
-    """
+    """Return the values `[ids]` of all fields in the order of `features`, and their lengths `[fields, rows]`."""
     lengths = np.ones((len(features.categorical), rows), dtype=np.int32)
     pieces: list[np.ndarray] = []
     next_single, next_bag = 0, 0
     for position, field in enumerate(features.categorical):
         if field.multi_valued:
             pieces.append(bags[next_bag].values)
+            longest = int(bags[next_bag].lengths.max(initial=0))
+            if field.length is not None and longest > field.length:
+                raise DataError(
+                    f"Field {field.name!r} holds a history of {longest} ids, but the model takes at most "
+                    f"{field.length}: give the latest ids only."
+                )
             lengths[position] = bags[next_bag].lengths
-            _check_length(field, lengths[position])
             next_bag += 1
         else:
             assert single is not None, f"the single-valued field {field.name} has no column"
@@ -228,22 +221,6 @@ def _weights_of(features: Features, bags: Sequence[Bags], rows: int) -> np.ndarr
         assert field.is_weighted == (weights is not None), f"the field {field.name} weighted bags have weights"
         pieces.append(np.ones(rows if bag is None else len(bag.values), np.float32) if weights is None else weights)
     return np.concatenate(pieces)
-
-
-def _check_length(field: CategoricalFeature, lengths: np.ndarray) -> None:
-    if field.length is not None and lengths.size and lengths.max() > field.length:
-        raise DataError(
-            f"Field {field.name!r} holds a history of {lengths.max()} ids, but the model takes at most "
-            f"{field.length}: give the latest ids only."
-        )
-
-
-def _check_ids(features: Features, single: np.ndarray) -> None:
-    if not single.size:
-        return
-    lowest, highest = single.min(axis=1), single.max(axis=1)
-    for field, low, high in zip(features.categorical, lowest, highest, strict=True):
-        _check_range(field.name, field.rows, int(low), int(high))
 
 
 def _check_range(name: str, rows: int, lowest: int, highest: int) -> None:

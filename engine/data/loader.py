@@ -59,9 +59,7 @@ class BatchLoader:
     def batches(self, *, epoch: int = 0, start_batch: int = 0) -> Iterator[Batch]:
         """Yield the batches of an epoch.
 
-        Args:
-            epoch: Epoch, which selects the permutation.
-            start_batch: Number of batches to skip at the front, without reading them.
+        The epoch selects the permutation; `start_batch` batches at the front are skipped without reading them.
 
         Raises:
             DataError: An id is outside its table; the message names the field.
@@ -102,13 +100,7 @@ class BatchLoader:
 
 
 def shuffled_windows(rows: int, *, seed: int, epoch: int) -> Iterator[np.ndarray]:
-    """Yield the shuffled row numbers of an epoch in windows, which together hold each row number once.
-
-    Args:
-        rows: Rows of the split.
-        seed: Seed of the permutation.
-        epoch: Epoch; each has its own permutation.
-    """
+    """Yield the shuffled row numbers of an epoch in windows, which together hold each row number once."""
     generator = np.random.default_rng([seed, epoch])
     chunks = generator.permutation(math.ceil(rows / CHUNK_ROWS))
     for start in range(0, len(chunks), WINDOW_CHUNKS):
@@ -120,12 +112,7 @@ def shuffled_windows(rows: int, *, seed: int, epoch: int) -> Iterator[np.ndarray
 
 
 def make_groups_consecutive(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
-    """Group shuffled rows: rows of a group become consecutive, and groups are ordered by their first rows.
-
-    Args:
-        rows: Row numbers in random order.
-        groups: Group of each row of the split.
-    """
+    """Put the rows of a group side by side in shuffled `rows`, with the groups in the order of their first rows."""
     _, first, group = np.unique(groups[rows], return_index=True, return_inverse=True)
     return rows[np.argsort(first[group], kind="stable")]
 
@@ -154,7 +141,7 @@ class _SplitArrays:
         self.features = dataset.features
         rows = dataset.splits[split].rows
         directory = dataset.directory
-        single = [field for field in self.features.categorical if not field.multi_valued]
+        single = [field.name for field in self.features.categorical if not field.multi_valued]
         tasks = len(self.features.tasks)
         self.labels = map_array(directory / f"{split}.label.npy", (rows, tasks) if tasks else (rows,))
         self.weights = map_array(directory / f"{split}.weight.npy", (rows,)) if dataset.is_weighted else None
@@ -179,10 +166,16 @@ class _SplitArrays:
 
     def read(self, rows: slice | np.ndarray, whole: slice | np.ndarray | None = None) -> Batch:
         """Return a batch of `rows`; if several processes share the batch, `whole` has its rows in all processes."""
-        labels, shares, totals = self._learned(rows, rows if whole is None else whole)
+        targets = self.targets(rows)
+        shares = totals = None
+        if self.weights is not None or targets.labels.ndim > 1:
+            totals = (targets if whole is None else self.targets(whole)).totals()
+            weights = np.ones_like(targets.labels) if targets.weights is None else targets.weights
+            scale = np.array([1 / total if total else 0.0 for total in totals])
+            shares = (weights * (scale if weights.ndim > 1 else scale[0])).astype(np.float32)
         return make_batch(
             self.features,
-            labels=labels,
+            labels=targets.labels,
             shares=shares,
             totals=totals,
             dense=None if self.dense is None else _rows_of(self.dense, rows),
@@ -196,19 +189,6 @@ class _SplitArrays:
         if self.weights is None and labels.ndim == 1:
             return Targets(labels=labels)
         return Targets.of(labels, None if self.weights is None else _rows_of(self.weights, rows))
-
-    def _learned(
-        self, rows: slice | np.ndarray, whole: slice | np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray | None, tuple[float, ...] | None]:
-        """Return the labels of rows, the share of each in the mean loss of the whole batch, and the total weights."""
-        targets = self.targets(rows)
-        if self.weights is None and targets.labels.ndim == 1:
-            return targets.labels, None, None
-        totals = (targets if whole is rows else self.targets(whole)).totals()
-        weights = np.ones_like(targets.labels) if targets.weights is None else targets.weights
-        scale = np.array([1 / total if total else 0.0 for total in totals])
-        shares = (weights * (scale if weights.ndim > 1 else scale[0])).astype(np.float32)
-        return targets.labels, shares, totals
 
 
 def _rows_of(array: np.ndarray | LazyArray, rows: slice | np.ndarray) -> np.ndarray:

@@ -7,28 +7,22 @@ USUAL_AUC = 0.75
 _MOST_ROWS = 1 << 40
 
 
-def auc_error(positives: int, negatives: int, auc: float = USUAL_AUC) -> float:
-    """Return the standard error of an AUC over so many positive and negative rows; 0.5 if either number is 0.
+def auc_error(positives: int, negatives: int) -> float:
+    """Return the standard error of a usual AUC over so many positive and negative rows; 0.5 if either number is 0.
 
-    The formula is that of Hanley and McNeil, Radiology 143, 1982.
-
-    The difference of two models on the same rows has a smaller error than either AUC, because chance affects both
-    alike.
+    The formula is that of Hanley and McNeil, Radiology 143, 1982. The difference of two models on the same rows has a
+    smaller error than either AUC, because chance affects both alike.
     """
     if positives < 1 or negatives < 1:
         return 0.5
+    auc = USUAL_AUC
     first, second = auc / (2 - auc), 2 * auc**2 / (1 + auc)
     spread = (positives - 1) * (first - auc**2) + (negatives - 1) * (second - auc**2)
     return math.sqrt((auc * (1 - auc) + spread) / (positives * negatives))
 
 
 def positives_needed(positives: int, rows: int) -> int:
-    """Return the number of positive rows that lowers the AUC's standard error to `AUC_APART`, at the same base rate.
-
-    Args:
-        positives: Positive rows of the split; 0 is counted as 1.
-        rows: Rows of the split.
-    """
+    """Return the number of positive rows at which the AUC's standard error is `AUC_APART`, at a split's base rate."""
     rate = min(max(positives, 1) / max(rows, 2), 1 - 1 / max(rows, 2))
 
     def suffices(count: int) -> bool:
@@ -44,12 +38,7 @@ def positives_needed(positives: int, rows: int) -> int:
 
 
 def too_few_to_choose(positives: int, rows: int) -> str | None:
-    """Return the reason why a validation part cannot select a model; None if it has enough positive rows.
-
-    Args:
-        positives: Positive rows of the validation part.
-        rows: Rows of the validation part.
-    """
+    """Return the reason why a validation part cannot select a model; None if it has enough positive rows."""
     if positives in (0, rows):
         return f"The validation part holds only one label on {rows:,} rows, so its AUC cannot rank settings."
     error = auc_error(positives, rows - positives)

@@ -18,11 +18,6 @@ def load_pretrained_vectors(embeddings: EmbeddingTables, spec: ModelSpec, datase
 
     A vector wider than the table is projected onto the main directions of all given vectors (`projected`). A narrower
     vector fills the first numbers of the row. Model families whose rows are weights instead of vectors are skipped.
-
-    Args:
-        embeddings: Tables with their initial weights.
-        spec: Architecture of the tables' model.
-        dataset: Data set with the vectors.
     """
     found = given_vectors(dataset)
     if not found or not MODEL_FAMILIES.capability(spec.family, "has_hidden_layers"):

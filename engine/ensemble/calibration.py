@@ -1,4 +1,7 @@
-"""Calibration of log odds on held-out rows: temperature, Platt's logistic regression or isotonic regression."""
+"""Calibration of log odds on held-out rows: temperature, Platt's logistic regression or isotonic regression.
+
+The fits take labels (0 or 1), predicted log odds and positive weights of rows, `[rows]` each.
+"""
 
 from typing import Literal
 
@@ -14,13 +17,7 @@ def log_losses(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
 
 
 def fit_scale(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray) -> float:
-    """Return the factor on predicted log odds that minimises the log loss, within `SCALES`; the loss is convex in it.
-
-    Args:
-        labels: 0 or 1, `[rows]`.
-        logits: Predicted log odds, `[rows]`.
-        row_weights: Weight of each row, `[rows]`.
-    """
+    """Return the factor on log odds, within `SCALES`, that minimises the log loss, which is convex in it."""
     from scipy.optimize import minimize_scalar
 
     logits = logits.astype(np.float64)
@@ -30,22 +27,13 @@ def fit_scale(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray) -
     return float(found.x)  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def fit_line(
-    labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray, *, most: float = SCALES[1]
-) -> tuple[np.ndarray, float]:
-    """Fit a logistic regression of the labels on predicted log odds, with no negative coefficient.
+def fit_line(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray) -> tuple[np.ndarray, float]:
+    """Fit a logistic regression of the labels on predicted log odds, with coefficients from 0 to the largest scale.
 
     With one predictor this is Platt's calibration ("Probabilistic Outputs for Support Vector Machines", 1999), with
     several it is stacking (Wolpert, "Stacked Generalization", 1992). The loss is convex, and L-BFGS-B keeps the bounds.
 
-    Args:
-        labels: 0 or 1, `[rows]`.
-        logits: Predicted log odds, `[predictors, rows]`.
-        row_weights: Weight of each row, `[rows]`.
-        most: Largest coefficient.
-
-    Returns:
-        Coefficients, float64 `[predictors]`, and the intercept.
+    The log odds have the shape `[predictors, rows]`, and the result is the coefficients, float64, and the intercept.
     """
     from scipy.optimize import minimize
 
@@ -58,7 +46,7 @@ def fit_line(
         return float(shares @ log_losses(labels, mixed)), np.append(logits @ errors, errors.sum())
 
     start = np.append(np.full(count, 1 / count), 0.0)
-    bounds = [(0.0, most)] * count + [(None, None)]
+    bounds = [(0.0, SCALES[1])] * count + [(None, None)]
     found = minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"ftol": 1e-11}).x
     return found[:-1], float(found[-1])
 
@@ -69,11 +57,6 @@ def fit_steps(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray) -
     The function is constant on each block of equal probabilities, and rises linearly between blocks. A block with only
     one label would have infinite log odds. Each block is therefore assumed to hold one more row, with the base rate as
     its label.
-
-    Args:
-        labels: 0 or 1, `[rows]`.
-        logits: Predicted log odds, `[rows]`.
-        row_weights: Weight of each row, positive, `[rows]`.
 
     Returns:
         Pairs of predicted log odds, ascending, and their calibrated log odds.

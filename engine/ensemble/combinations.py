@@ -8,8 +8,16 @@ import numpy as np
 import torch
 
 from shunter.engine.ensemble.calibration import CalibrateBy, fit_line, fit_scale, fit_steps, log_losses
-from shunter.engine.ensemble.selection import MOST_ENUMERATED, disagreement, enumerated, greedy, normalised, select
-from shunter.engine.ensemble.weights import fit_most, halves
+from shunter.engine.ensemble.selection import (
+    MOST_ENUMERATED,
+    disagreement,
+    enumerated,
+    fit_most,
+    greedy,
+    halves,
+    normalised,
+    select,
+)
 from shunter.engine.metrics import binary_entropy
 from shunter.models.combination import Combination, CombineBy, Combiner
 
@@ -165,19 +173,16 @@ class _Fit:
         yield from self._by("fitted", fitted, ("logits", "probabilities"))
         chosen = greedy(weighed.labels, weighed.logits, weighed.weights, self.most)
         yield from self._by("greedy", chosen, ("logits", "probabilities"))
-        yield from self._by("diverse", self._diverse(), ("logits", "probabilities", "ranks", "votes"))
-        yield from self._stacked(fitted)
-
-    def _diverse(self) -> np.ndarray:
-        """Return equal weights for members with low error and high disagreement."""
-        members, shares = len(self.weighed.logits), self.weighed.weights / self.weighed.weights.sum()
-        errors = np.array([shares @ self.weighed.losses(one.astype(np.float64)) for one in self.weighed.logits])
-        size = min(self.most or math.ceil(members / 2), members)
+        # Equal weights for members with low error and high disagreement.
+        shares = weighed.weights / weighed.weights.sum()
+        errors = np.array([shares @ weighed.losses(one.astype(np.float64)) for one in weighed.logits])
         subset = enumerated if members <= MOST_ENUMERATED else select
-        chosen = subset(*normalised(errors, disagreement(self.weighed.logits)), size)
-        weights = np.zeros(members)
-        weights[list(chosen)] = 1 / len(chosen)
-        return weights
+        size = min(self.most or math.ceil(members / 2), members)
+        few = list(subset(*normalised(errors, disagreement(weighed.logits)), size))
+        yield from self._by(
+            "diverse", np.bincount(few, minlength=members) / len(few), ("logits", "probabilities", "ranks", "votes")
+        )
+        yield from self._stacked(fitted)
 
     def _stacked(self, fitted: np.ndarray) -> Iterator[TriedCombination]:
         """Yield stacking candidates: a logistic regression on the members with a nonzero weight in `fitted`."""

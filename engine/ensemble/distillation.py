@@ -5,6 +5,7 @@ mean of the losses to the label and to the teacher's probability is therefore th
 trainer needs no change. Validation and test parts keep their labels.
 """
 
+import contextlib
 import hashlib
 from dataclasses import replace
 from pathlib import Path
@@ -30,12 +31,7 @@ def softened(
 ) -> Dataset:
     """Return the data set with training labels mixed with a teacher's predictions; it is created once.
 
-    Args:
-        dataset: Data set; all its arrays except the training labels are linked.
-        teacher: Folder of the teacher, whose checksum is part of the new fingerprint.
-        model: Teacher, on the device of the scoring.
-        execution: Device, threads and precision of the scoring.
-        directory: Folder of the new data set.
+    All arrays except the training labels are linked. The checksum of the teacher's weights is part of the fingerprint.
 
     Raises:
         DataError: An array cannot be read, or there is no room for the labels.
@@ -43,8 +39,11 @@ def softened(
     """
     named = f"{dataset.fingerprint} {read_json(teacher / 'model.json').get('sha256')} {TEACHER_SHARE}"
     made = replace(dataset, directory=directory, fingerprint=hashlib.sha256(f"softened {named}".encode()).hexdigest())
-    if _is_there(made):
-        return made
+    with contextlib.suppress(OSError, DataError, DamagedFileError):  # it is made anew
+        if is_sealed(directory):
+            verify_file(directory / LABELS)
+            if Dataset.load(directory).fingerprint == made.fingerprint:
+                return made
     found = evaluate(model, dataset, "train", execution)
     shares = 1 / (1 + np.exp(-found.logits.astype(np.float64)))
     hard = read_array(dataset.directory / LABELS)  # NaN for a missing label, which stays NaN
@@ -66,13 +65,3 @@ def softened(
             "the folder and its free space."
         ) from error
     return made
-
-
-def _is_there(made: Dataset) -> bool:
-    try:
-        if not is_sealed(made.directory):
-            return False
-        verify_file(made.directory / LABELS)
-        return Dataset.load(made.directory).fingerprint == made.fingerprint
-    except (OSError, DataError, DamagedFileError):
-        return False

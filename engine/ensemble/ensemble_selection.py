@@ -1,20 +1,23 @@
 """Choice between an ensemble and its best member, and of the combination method, from predictions and labels."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from shunter.engine.config import SelectBy
 from shunter.engine.ensemble.calibration import fit_scale, log_losses
 from shunter.engine.ensemble.combinations import Rows, TriedCombination, compare_combinations
-from shunter.engine.ensemble.selection import greedy
-from shunter.engine.ensemble.weights import combine, fit_most, halves, task_rows
+from shunter.engine.ensemble.result import MemoryFit
+from shunter.engine.ensemble.selection import combine, fit_most, greedy, halves, task_rows
 from shunter.engine.metrics import Metrics, compute_metrics, compute_task_metrics, row_losses
 from shunter.models.combination import Combination
+from shunter.models.ensemble import Ensemble
+from shunter.models.registry import Model
 from shunter.models.spec import NumberLabel
 
 # Gain that a scale of the log odds needs on rows that did not fit it: share of the log loss, and standard errors.
@@ -141,7 +144,6 @@ class _Given:
     number: NumberLabel | None = None
 
     def weights_of(self, rows: np.ndarray) -> np.ndarray | None:
-        """Return the sample weights of the given rows; None if all rows have equal weight."""
         return None if self.row_weights is None else self.row_weights[rows]
 
     def best_single_of(self, rows: np.ndarray) -> int:
@@ -157,7 +159,6 @@ class _Given:
         return fit_most(self.labels[rows], self.logits[:, rows], self.weights_of(rows), self.most, pull)
 
     def metrics(self, logits: np.ndarray) -> Metrics:
-        """Return the quality of predictions for all rows."""
         return compute_task_metrics(self.tasks, self.labels, logits, self.row_weights, self.number)
 
 
@@ -207,7 +208,14 @@ def _weighted_means(given: _Given, first: np.ndarray, second: np.ndarray) -> _Me
             unseen[half] = combine(weights, logits[:, half])
         tried.append((fits, given.metrics(unseen)))
     fits, ensemble = min(tried, key=lambda one: one[1].loss_by(given.by))
-    by_itself = given.metrics(_picked(given, first, second))
+    # Each half is predicted by the single that is best on the other half, which is selected less often than the best
+    # one on all rows: in the manual experiment at `PULLS`, the NE of the result falls by 0 to .0003. AUC cannot compare
+    # rows that different members scored, so for it the single is the best one on all rows.
+    picked = np.array(logits[best_single], dtype=np.float64)
+    if given.by == "logloss":
+        for half, other in ((first, second), (second, first)):
+            picked[half] = logits[given.best_single_of(other), half]
+    by_itself = given.metrics(picked)
     is_mixed = (fits[0].reshape(members, -1)[:, 0] > 0).sum() > 1
     is_better = is_mixed and ensemble.loss_by(given.by) < by_itself.loss_by(given.by)
     evaluated = replace(single, ensemble=ensemble, single=by_itself)
@@ -216,20 +224,6 @@ def _weighted_means(given: _Given, first: np.ndarray, second: np.ndarray) -> _Me
         for weights, one in zip(fits if is_better else [alone, alone], halved, strict=True)
     )
     return _Means(by_first, by_second, fits[0])
-
-
-def _picked(given: _Given, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return for each half the log odds of the member that is best on the other half, `[rows]` or `[rows, tasks]`.
-
-    If AUC decides, the log odds are those of the best member on all rows, because AUC cannot compare rows scored by
-    different members. Compared with the best member on all rows, these log odds select the single model less often. In
-    the manual experiment at `PULLS`, the NE of the result falls by 0 to .0003.
-    """
-    picked = np.array(given.logits[given.best_single], dtype=np.float64)
-    if given.by == "logloss":
-        for half, other in ((first, second), (second, first)):
-            picked[half] = given.logits[given.best_single_of(other), half]
-    return picked
 
 
 def _best(given: _Given, means: _Means, first: np.ndarray, second: np.ndarray, seed: int) -> EnsembleSelection:
@@ -292,3 +286,32 @@ class _Halves:
         saving = shares @ (before - after)
         error = math.sqrt(shares**2 @ (before - after - saving) ** 2)
         return scale if saving > max(LEAST_ERRORS * error, LEAST_SAVING * float(shares @ before)) else 1.0
+
+
+def combined_as(selection: EnsembleSelection, models: Sequence[Model]) -> Model | Ensemble:
+    """Combine the models of `selection.chosen`, in their order; a single one that is not calibrated is unchanged."""
+    chosen, combination = selection.chosen, selection.combination
+    if combination is not None and combination.references:  # the reference values of ranks or votes of these members
+        combination = replace(combination, references=tuple(combination.references[index] for index in chosen))
+    assert len(models) == len(chosen), f"{len(models)} models were given for {len(chosen)} that are chosen"
+    is_changed = (selection.scale != 1).any() or combination is not None
+    if len(models) == 1 and not is_changed:
+        return models[0]
+    return Ensemble(models, selection.weights[chosen].tolist(), selection.scale.tolist(), combination)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackedResult:
+    """Result whose members are packed into a memory limit.
+
+    Attributes:
+        selection: Weights of all members.
+        logits: Log odds on validation, `[members, rows]`; packed members predict with their packed weights.
+        tensors: Packed weights of the members in the result, by their number; empty if none is packed.
+        fit: Size of the packed ensemble, and its quality with and without the memory limit.
+    """
+
+    selection: EnsembleSelection
+    logits: np.ndarray
+    tensors: Mapping[int, Mapping[str, Tensor]]
+    fit: MemoryFit

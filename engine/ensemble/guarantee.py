@@ -73,6 +73,7 @@ def bounds(
         seed: Seed of the resamples.
         resamples: Number of resamples; None is 1,000, or 300 with more than 50,000 rows.
     """
+    from scipy.stats import norm, t
     from threadpoolctl import threadpool_limits
 
     resamples = resamples or (RESAMPLES if len(labels) <= MANY_ROWS else RESAMPLES_OF_MANY)
@@ -80,7 +81,9 @@ def bounds(
     count, positives = int(units.max(initial=-1)) + 1, int((labels == 1).sum())
     ranked = _Ranked(labels, logits, units)
     auc, ne = (float(one[0]) for one in ranked.figures(np.ones((1, max(count, 1)))))
-    quantile = _quantile(confidence, count)
+    # Distance of a bound in standard errors, larger than the normal quantile for few units.
+    degrees = max(count - 1, 1)
+    quantile = float(t.ppf(confidence, degrees)) * math.sqrt((degrees + 1) / degrees)
     ends, delong = np.full((2, 2), math.nan), np.full(2, math.nan)
     if count >= LEAST_UNITS and 0 < positives < len(labels) and np.isfinite(logits).all():
         random = np.random.default_rng(seed)
@@ -90,9 +93,11 @@ def bounds(
             )
         defined = drawn[:, np.isfinite(drawn).all(0)]
         if defined.shape[1] >= LEAST_DEFINED * resamples:
-            ends = np.quantile(defined, _shares(quantile), axis=1)
-        error = ranked.standard_error(auc)
-        delong = np.array([_moved(auc, error, sign * quantile) for sign in (-1, 1)])
+            ends = np.quantile(defined, norm.cdf([-quantile, quantile]), axis=1)
+        if 0 < auc < 1:  # by a normal distribution of the log odds of the AUC
+            spread = quantile * ranked.standard_error(auc) / (auc * (1 - auc))
+            odds = math.log(auc / (1 - auc))
+            delong = np.array([1 / (1 + math.exp(-odds - moved)) for moved in (-spread, spread)])
     (low, ne_low), (high, ne_high) = ends.tolist()
     return Bounds(
         auc=auc,
@@ -107,29 +112,6 @@ def bounds(
         rows=len(labels),
         units=count,
     )
-
-
-def _quantile(confidence: float, units: int) -> float:
-    """Return the distance of a bound in standard errors, larger than the normal quantile for few units."""
-    from scipy.stats import t
-
-    degrees = max(units - 1, 1)
-    return float(t.ppf(confidence, degrees)) * math.sqrt((degrees + 1) / degrees)
-
-
-def _shares(quantile: float) -> tuple[float, float]:
-    """Return the percentiles (as shares) of the resamples that give the lower and the upper bound."""
-    from scipy.stats import norm
-
-    return float(norm.cdf(-quantile)), float(norm.cdf(quantile))
-
-
-def _moved(auc: float, error: float, quantile: float) -> float:
-    """Return the bound of an AUC by a normal distribution of its log odds; nan for an AUC of 0 or 1."""
-    if not 0 < auc < 1:
-        return math.nan
-    odds = math.log(auc / (1 - auc)) + quantile * error / (auc * (1 - auc))
-    return 1 / (1 + math.exp(-odds))
 
 
 class _Ranked:

@@ -30,11 +30,6 @@ def idle_batches(execution: Execution) -> int:
 def score_test(directory: Path, dataset: Dataset, execution: Execution) -> Evaluation:
     """Score the model in a folder on the test part, or read the stored scores of an earlier call.
 
-    Args:
-        directory: Folder of the model, from `shunter.engine.checkpoint.storage.save_model`.
-        dataset: Data set.
-        execution: Device and precision of the scoring.
-
     Raises:
         CheckpointError: A file of the model is damaged.
         DataError: An array cannot be read.
@@ -57,15 +52,7 @@ def read_scores(directory: Path, dataset: Dataset, split: SplitName, execution: 
 
 
 def store_scores(directory: Path, dataset: Dataset, split: SplitName, execution: Execution, logits: np.ndarray) -> None:
-    """Store the predictions of the model in a folder for a split; without disk space nothing is stored.
-
-    Args:
-        directory: Folder of the model.
-        dataset: Data set.
-        split: Split that was scored.
-        execution: Device and precision of the scoring.
-        logits: float32, as in `Evaluation`.
-    """
+    """Store the predictions of the model in a folder for a split; without disk space nothing is stored."""
     with contextlib.suppress(OSError):
         write_result(_path(directory, dataset, split, execution), logits)
 
@@ -77,10 +64,7 @@ def copy_scores(source: Path, target: Path, dataset: Dataset, split: SplitName, 
 
 
 def _path(directory: Path, dataset: Dataset, split: SplitName, execution: Execution) -> Path:
-    return directory / f"{split}-{_key(directory, dataset, execution)}.npy"
-
-
-def _key(directory: Path, dataset: Dataset, execution: Execution) -> str:
-    """Return a hash of the data, the device and precision, and the model's description with its weight checksum."""
+    """Return the file of scores, named by data, device, precision and description, with the checksum of the weights."""
     named = f"{dataset.fingerprint} {execution.device} {execution.precision} ".encode()
-    return hashlib.sha256(named + (directory / "model.json").read_bytes()).hexdigest()[:16]
+    key = hashlib.sha256(named + (directory / "model.json").read_bytes()).hexdigest()[:16]
+    return directory / f"{split}-{key}.npy"

@@ -39,12 +39,7 @@ class ServingCost:
 
 @dataclass(frozen=True, kw_only=True)
 class ServingLimits:
-    """Limits of the cost of predicting one row; None is no limit.
-
-    Attributes:
-        milliseconds: Largest time.
-        joules: Largest energy.
-    """
+    """Limits of the time and the energy of predicting one row; None is no limit."""
 
     milliseconds: float | None = None
     joules: float | None = None
@@ -62,12 +57,7 @@ class ServingLimits:
 
 
 def serving_cost(model: Model | Ensemble, dataset: Dataset, execution: Execution) -> ServingCost:
-    """Measure predictions of single rows of the validation part, one after the other.
-
-    Args:
-        model: Model in evaluation mode.
-        dataset: Data set of the model.
-        execution: Device, threads and precision.
+    """Measure predictions of single rows of the validation part, one after the other, by a model in evaluation mode.
 
     Raises:
         DataError: An array cannot be read.
@@ -100,14 +90,7 @@ def within_limits(
 ) -> tuple[list[int], int | None]:
     """Return the members that an ensemble may contain and its maximum size, such that it meets all limits.
 
-    Args:
-        costs: Cost of a prediction by each member; the costs of an ensemble's members add up.
-        most: Largest number of members; None is no limit.
-        limits: Limits of a prediction's cost.
-
-    Returns:
-        The members that keep each limit alone, in their order, and the largest number of them that keeps the limits
-        together; None if no limit bounds that number.
+    The size is None if neither `most` nor a limit bounds it; see `affordable`.
 
     Raises:
         InfeasibleError: No member keeps the limits.

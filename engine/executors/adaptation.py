@@ -94,18 +94,13 @@ class Adaptation:
         quiet = QUIET_STEPS
         yield from self._window(WINDOW_STEPS)  # the first steps are warm-up
         while True:
-            observed = yield from self._watch()
+            outside, observed = 0, 0.0
+            while outside < WINDOWS_OUTSIDE:
+                observed = median((yield from self._window(WINDOW_STEPS, WINDOW_SECONDS)))
+                outside = 0 if self.expected[0] <= observed <= self.expected[1] else outside + 1
             yield from self._trial(observed)
             yield from self._window(quiet)
             quiet *= 2
-
-    def _watch(self) -> Generator[int, float, float]:
-        """Run until enough consecutive windows are outside of `expected`; return the last window's median seconds."""
-        outside, observed = 0, 0.0
-        while outside < WINDOWS_OUTSIDE:
-            observed = median((yield from self._window(WINDOW_STEPS, WINDOW_SECONDS)))
-            outside = 0 if self.expected[0] <= observed <= self.expected[1] else outside + 1
-        return observed
 
     def _trial(self, observed: float) -> Generator[int, float, None]:
         """Alternate between the current and neighbouring placements; try further neighbours while they improve."""
@@ -118,28 +113,20 @@ class Adaptation:
                 for placement in (before, *fresh):
                     self.placement = placement
                     hopeless = HOPELESS * min(map(median, filter(None, times.values())), default=observed)
-                    times.setdefault(placement, []).extend((yield from self._sample(hopeless)))
+                    taken = yield from self._window(SETTLING_STEPS + 1)
+                    if taken[-1] <= hopeless:
+                        taken += yield from self._window(TRIAL_STEPS - len(taken))
+                    times.setdefault(placement, []).extend(taken[SETTLING_STEPS:])
             tried = {placement: median(taken) for placement, taken in times.items()}
             best = self._decide(before, tried)
             fresh = [placement for placement in self._neighbours(best) if placement not in times]
         self.placement = best
-        self.expected = self._around(tried[best])
+        stretch = (expected[1] / expected[0]) ** 0.5  # the interval stays as wide on a logarithmic scale
+        self.expected = tried[best] / stretch, tried[best] * stretch
         if self.on_change is not None:
             self.on_change(
                 Change(step=step, before=before, after=best, expected=expected, observed=observed, tried=tried)
             )
-
-    def _sample(self, hopeless: float) -> Steps:
-        """Return the seconds of a few training steps; of one step only if it takes more than `hopeless` seconds."""
-        taken = yield from self._window(SETTLING_STEPS + 1)
-        if taken[-1] <= hopeless:
-            taken += yield from self._window(TRIAL_STEPS - len(taken))
-        return taken[SETTLING_STEPS:]
-
-    def _around(self, seconds: float) -> tuple[float, float]:
-        """Return an interval about the measured seconds, as wide as the predicted interval on a logarithmic scale."""
-        stretch = (self.expected[1] / self.expected[0]) ** 0.5
-        return seconds / stretch, seconds * stretch
 
     def _neighbours(self, placement: Placement) -> list[Placement]:
         place = self._choices.index(placement)

@@ -1,5 +1,6 @@
 """Checkpoint as a dictionary of files, to send it from the machine of the training to the machine of its flow."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 from shunter.engine.checkpoint.checked_files import write_text
@@ -10,11 +11,7 @@ Files = dict[str, bytes]
 
 
 class CheckpointWatch:
-    """Watcher of a checkpoint folder that reads the files that are new since the last read.
-
-    Args:
-        directory: Folder of the checkpoints.
-    """
+    """Watcher of a checkpoint folder that reads the files that are new since the last read."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
@@ -42,20 +39,12 @@ class CheckpointWatch:
         return found.st_ino, found.st_mtime_ns
 
 
-def read_checkpoint(directory: Path, without: set[str] | None = None) -> Files:
-    """Return the files of a checkpoint by name; empty if there is none.
-
-    Args:
-        directory: Folder of the checkpoint.
-        without: Names of part files that the reader already has.
-    """
+def read_checkpoint(directory: Path, without: Collection[str] = ()) -> Files:
+    """Return the files of a checkpoint by name, except part files in `without`; empty if there is none."""
     lists = [path for path in (directory / NEWEST, *generation_paths(directory)) if path.exists()]
     files: Files = {}
     for path in lists:
-        names = [
-            path.name,
-            *(name for name in named_files([path]) if name not in files and name not in (without or ())),
-        ]
+        names = [path.name, *(name for name in named_files([path]) if name not in files and name not in without)]
         try:
             files |= {name: (directory / name).read_bytes() for name in names}
         except FileNotFoundError:  # an old generation that has just been removed

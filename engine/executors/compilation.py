@@ -75,11 +75,8 @@ def choose_compilation(
 ) -> Compilation:
     """Choose whether to compile, or read the choice of an earlier attempt, so that a resumed run computes the same.
 
-    Args:
-        job: The training.
-        directory: Folder of the checkpoints, created if absent; the choice is deleted with them after the training.
-        eager_because: Reason not to compile, independent of measurements; None if compiling is possible.
-        trial: Method of measuring steps.
+    The choice is stored in the folder of the checkpoints, which is created if absent. `eager_because` is a reason not
+    to compile that does not depend on measurements.
 
     Raises:
         CheckpointError: The file of the earlier choice is damaged.
@@ -105,24 +102,24 @@ def choose_compilation(
 
 
 def _measured(job: ClickJob, steps: int, trial: Trial) -> Compilation:
-    if steps < trial.fewest_steps:
-        return Compilation(compiled=False, reason=f"{steps} steps are too few", steps=steps)
-    if MODEL_FAMILIES.capability(job.spec.family, "compiles_slowly"):
-        return Compilation(compiled=False, reason="recurrent steps take too long to compile one by one", steps=steps)
     eager = None
+
+    def rejected(reason: str) -> Compilation:
+        return Compilation(compiled=False, reason=reason, steps=steps, eager_step_seconds=eager)
+
+    if steps < trial.fewest_steps:
+        return rejected(f"{steps} steps are too few")
+    if MODEL_FAMILIES.capability(job.spec.family, "compiles_slowly"):
+        return rejected("recurrent steps take too long to compile one by one")
     try:
         eager = trial.measure(job).step_seconds
         if not may_pay(steps, eager, trial.seconds):
-            reason = f"{steps} steps of {1e3 * eager:.1f} ms are too short for compiling to pay off"
-            return Compilation(compiled=False, reason=reason, steps=steps, eager_step_seconds=eager)
+            return rejected(f"{steps} steps of {1e3 * eager:.1f} ms are too short for compiling to pay off")
         timing = trial.measure(replace(job, execution=replace(job.execution, compiled=True)))
     except HardwareError as error:
-        reason = f"its steps could not be measured ({error})"
-        return Compilation(compiled=False, reason=reason, steps=steps, eager_step_seconds=eager)
+        return rejected(f"its steps could not be measured ({error})")
     if timing.compile_seconds is None:
-        return Compilation(
-            compiled=False, reason="no compiler works on this machine", steps=steps, eager_step_seconds=eager
-        )
+        return rejected("no compiler works on this machine")
     eager = timing.eager_step_seconds or eager  # measured at the same time, if both were measured together
     compiled = timing.step_seconds
     gain = f"{1e3 * eager:.1f} ms a step become {1e3 * compiled:.1f} ms, over {steps} steps"

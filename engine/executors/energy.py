@@ -1,10 +1,11 @@
-"""Energy of a training run over several attempts."""
+"""Energy of a training run over several attempts, and of the remote training runs that report theirs."""
 
 import threading
 from collections.abc import Sequence
 from functools import reduce
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from shunter.engine.checkpoint.checked_files import read_json, write_json
 from shunter.hardware.types import EnergyReading
@@ -14,12 +15,7 @@ if TYPE_CHECKING:
 
 
 class EnergyRecord:
-    """Sum of the energy of this attempt and of earlier attempts, which is saved with the checkpoints.
-
-    Args:
-        path: File of the sum of earlier attempts.
-        meter: Running energy meter of this attempt.
-    """
+    """Sum of the energy of this attempt and of earlier attempts, which is saved with the checkpoints."""
 
     def __init__(self, path: Path, meter: "Reading") -> None:
         self._path = path
@@ -79,3 +75,75 @@ def _both(first: str, second: str) -> str:
     """Join the texts on source or uncertainty of two energy readings; equal texts appear once."""
     joint = "; then "
     return joint.join(dict.fromkeys(filter(None, (*first.split(joint), *second.split(joint)))))
+
+
+NOTHING_YET = EnergyReading(
+    joules=0.0, seconds=0.0, mean_watts=None, method="measured", source="no training has reported energy yet"
+)
+
+
+class Ledger:
+    """Energy readings of all attempts to train, the running attempt last.
+
+    Parallel training runs have one branch for each compute target.
+    """
+
+    def __init__(self) -> None:
+        self.readings: list[EnergyReading] = []
+        self.branches: list[Ledger] = []
+
+    def branch(self) -> "Ledger":
+        """Add and return a branch for attempts that run in parallel on another compute target."""
+        self.branches.append(Ledger())
+        return self.branches[-1]
+
+    def begin(self) -> None:
+        """Add an entry for the energy of a new training attempt."""
+        self.readings.append(NOTHING_YET)
+
+    def update(self, reading: EnergyReading) -> None:
+        """Set the energy that the running attempt has used so far."""
+        self.readings[-1] = reading
+
+    def close(self, reason: str) -> None:
+        """Mark the energy of the running attempt as unknown, with the reason, if it ended without any report."""
+        if self.readings[-1] is NOTHING_YET:
+            self.readings[-1] = EnergyReading(
+                joules=None, seconds=0.0, mean_watts=None, method="unavailable", source=reason
+            )
+
+    def total(self, since: int = 0) -> EnergyReading:
+        """Return the energy and seconds of all attempts from index `since` on, without those of branches."""
+        return _sum(self.readings[since:])
+
+    def total_with_branches(self) -> EnergyReading:
+        """Return the energy of all attempts, including the branches; seconds of parallel attempts add up."""
+        return _sum([*self.readings, *(reading for branch in self.branches for reading in branch.readings)])
+
+
+class LedgerMeter:
+    """Meter of the training runs that begin within its `with` block, with the interface of `EnergyMeter`."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._since = 0
+
+    def __enter__(self) -> Self:
+        """Start to count the energy of training runs."""
+        self._since = len(self._ledger.readings)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Do nothing: the training runs have already reported their energy."""
+
+    @property
+    def reading(self) -> EnergyReading:
+        """Return the energy that training runs have used since the block was entered."""
+        return self._ledger.total(self._since)
+
+
+def _sum(readings: list[EnergyReading]) -> EnergyReading:
+    said = [reading for reading in readings if reading is not NOTHING_YET]
+    return reduce(add_readings, said) if said else NOTHING_YET

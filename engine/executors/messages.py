@@ -43,12 +43,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Progress:
-    """Message that a step is done.
-
-    Attributes:
-        done: Steps done.
-        total: Steps of the longest schedule.
-    """
+    """Message that a step is done, with the number of steps done and the steps of the longest schedule."""
 
     done: int
     total: int
@@ -102,11 +97,7 @@ class ContinueOrder:
 
 @dataclass(frozen=True)
 class Stop:
-    """Order to end the training after the current step.
-
-    Attributes:
-        because: Reason; None ends the training as Ctrl-C does, with its state saved.
-    """
+    """Order to end the training after the current step; without a reason it ends as by Ctrl-C, with its state saved."""
 
     because: StopReason | None
 
@@ -116,17 +107,16 @@ Order = ContinueOrder | Stop
 
 
 def run_to_message(work: Callable[[], TrainResult], *, wants_model: bool) -> Done | Failed:
-    """Call a training function, and return its result or its error as a message.
-
-    Args:
-        work: Function that trains.
-        wants_model: Whether the message includes the weights.
-    """
+    """Call a training function, and return its result or its error as a message."""
     try:
         result = work()
     except BaseException as error:
         error.add_note(traceback.format_exc())
-        return Failed(_portable(error))
+        try:
+            pickle.loads(pickle.dumps(error))
+        except Exception:  # such an error cannot be sent
+            return Failed(TrainingError(f"{type(error).__name__}: {error}"))
+        return Failed(error)
     if not wants_model:
         return Done(result.figures)
     return Done(result.figures, {name: tensor.detach().cpu() for name, tensor in result.model.state_dict().items()})
@@ -153,12 +143,3 @@ def send(connection: Connection, value: Task | Message | Order) -> None:
 def receive(connection: Connection) -> Any:
     """Receive a value from `send`; the connection is inherited, so that no other process can write to it."""
     return pickle.loads(connection.recv_bytes())
-
-
-def _portable(error: BaseException) -> BaseException:
-    """Return an error that can be pickled: the given one, or a TrainingError with its text."""
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return TrainingError(f"{type(error).__name__}: {error}")
-    return error

@@ -26,11 +26,7 @@ class TrainingProgress(NamedTuple):
 
 
 class MoveError(KeyboardInterrupt):
-    """Exception that ends a training run after a step with its state saved, caught by the executor that moves the run.
-
-    Args:
-        to: New placement of the training.
-    """
+    """Exception that ends a training run after a step with its state saved, for the executor that moves the run."""
 
     def __init__(self, to: Any) -> None:
         super().__init__(str(to))
@@ -58,31 +54,22 @@ class MoveMonitor:
         """Return a copy of `hooks` with a periodic check, which raises `MoveError` if a placement is better."""
 
         def on_step(done: int, total: int) -> None:
-            self._note(done, total)
+            now = time.monotonic()
+            if self._first is None:
+                self._first = now, done
+            elif done > self._first[1] and total:
+                at, first = self._first
+                left = (now - at) / (done - first) * (total - done)
+                self._progress = TrainingProgress(done / total, left, at - self._began)
             if hooks.on_step:
                 hooks.on_step(done, total)
 
         def should_stop() -> StopReason | None:
-            self._look()
+            now = time.monotonic()
+            if self._progress is not None and now - self._looked_at >= LOOK_SECONDS:
+                self._looked_at = now
+                if (better := self._choose(self._progress)) is not None:
+                    raise MoveError(better)
             return hooks.should_stop() if hooks.should_stop else None
 
         return replace(hooks, on_step=on_step, should_stop=should_stop)
-
-    def _note(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if self._first is None:
-            self._first = now, done
-            return
-        at, first = self._first
-        if done > first and total:
-            left = (now - at) / (done - first) * (total - done)
-            self._progress = TrainingProgress(done / total, left, at - self._began)
-
-    def _look(self) -> None:
-        now = time.monotonic()
-        if self._progress is None or now - self._looked_at < LOOK_SECONDS:
-            return
-        self._looked_at = now
-        better = self._choose(self._progress)
-        if better is not None:
-            raise MoveError(better)

@@ -24,11 +24,7 @@ GRACE_SECONDS = 60.0  # to save the state after an interrupt
 
 
 class LostError(Exception):
-    """Error raised if the remote training process has ended or cannot be reached.
-
-    Args:
-        error: Error to raise to the caller.
-    """
+    """Error raised if the remote training process has ended or cannot be reached, with the `error` for the caller."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__(str(error))
@@ -44,7 +40,6 @@ class Channel(Protocol):
         Raises:
             LostError: The remote process is gone.
         """
-        ...
 
     def order(self, order: Order) -> None:
         """Send an order to the remote training process.
@@ -52,7 +47,6 @@ class Channel(Protocol):
         Raises:
             LostError: The remote process is gone.
         """
-        ...
 
 
 class RemoteTraining:
@@ -87,8 +81,7 @@ class RemoteTraining:
         """Forward messages of the remote training process until its training ends, and return the result.
 
         Args:
-            must_save: Returns, for an error of this process, whether the remote training must end with its state saved
-                before the error is raised.
+            must_save: Whether the remote training ends with its state saved before an error of this process is raised.
 
         Raises:
             Exception: Error of the training or of a hook, or the error that describes how the process was lost.
@@ -107,13 +100,17 @@ class RemoteTraining:
         return last
 
     def _last_message(self) -> Done | Failed:
+        should_stop = self._hooks.should_stop
         while True:
             for message in self._line.receive():
                 if isinstance(message, Done | Failed):
                     self.has_ended = True
                     return message
                 self._pass_on(message)
-            self._ask_to_stop()
+            because = should_stop() if should_stop and not self._told_to_stop else None
+            if because:
+                self._told_to_stop = True
+                self._line.order(Stop(because))
 
     def _pass_on(self, message: Message) -> None:
         match message:
@@ -128,13 +125,6 @@ class RemoteTraining:
                 if self._hooks.on_epoch:
                     self._hooks.on_epoch(report)
                 self._line.order(ContinueOrder())
-
-    def _ask_to_stop(self) -> None:
-        should_stop = self._hooks.should_stop
-        because = should_stop() if should_stop and not self._told_to_stop else None
-        if because:
-            self._told_to_stop = True
-            self._line.order(Stop(because))
 
     def _end(self) -> None:
         """Order the training to save its state after the current step, and forward its last energy and checkpoint."""

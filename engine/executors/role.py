@@ -10,8 +10,8 @@ another:
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,6 +22,8 @@ from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.probes.measurement import Measurement
 from shunter.engine.results import TrainingFigures, TrainResult
 from shunter.hardware.types import EnergyReading, HardwareProfile, Placement
+from shunter.registry import Entry, Registry, check_package
+from shunter.requests import ClusterRequest
 
 
 class Reading(Protocol):
@@ -30,7 +32,6 @@ class Reading(Protocol):
     @property
     def reading(self) -> EnergyReading:
         """Return the energy used since the meter was entered."""
-        ...
 
 
 class Executor(ABC):
@@ -89,19 +90,13 @@ class ComputeTarget(Protocol):
             placement: Placement on this target.
             checkpoints: Folder of its checkpoints; a training run begun by several processes is resumed by several.
         """
-        ...
 
     def executors(self, placement: Placement, count: int) -> Sequence[Executor]:
         """Return executors for parallel training runs, on accelerators like that of the placement.
 
-        Args:
-            placement: Placement on this target.
-            count: Number of executors.
-
         Raises:
             RequestError: There are fewer such accelerators.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -130,11 +125,9 @@ class Cluster(ComputeTarget, Protocol):
 
     def profiles(self, processes: int = 1) -> list[HardwareProfile]:
         """Return the profiles of all accelerators; for several processes, with collective operations between nodes."""
-        ...
 
     def measure(self, dataset: Dataset, spec: Any, placement: Placement, steps: int) -> Measurement | None:
         """Measure some steps of a training run on the node of a placement."""
-        ...
 
     def prefer(
         self,
@@ -152,8 +145,35 @@ class Cluster(ComputeTarget, Protocol):
             may_begin_elsewhere: Whether a run may begin at another free placement while the best is in use.
             memory_bytes: Predicted memory of a process on its node; 0 if unknown.
         """
-        ...
 
     def meter_with(self, process_meter: Any) -> Any:
         """Return a meter that adds the energy of the cluster's nodes to that of `process_meter`, a local meter."""
-        ...
+
+
+# `process_group` is a function of the placement that returns an `Executor`; `cluster` one of the address and the
+# resource that returns a context manager of a `Cluster`.
+EXECUTORS = Registry(
+    "executor",
+    {
+        "process_group": Entry(target="shunter.extensions.distributed.executors.process_group:group_of_processes"),
+        "cluster": Entry(target="shunter.extensions.distributed.executors.ray.cluster:open_cluster"),
+    },
+    group="shunter.executors",
+)
+
+
+@contextmanager
+def requested_cluster(request: ClusterRequest) -> Iterator[Cluster | None]:
+    """Connect to the cluster of a request for the length of the block; yield None if the request names no cluster.
+
+    Raises:
+        HardwareError: No cluster answers, or none of its nodes has the requested resource.
+        MissingPackageError: Ray is not installed.
+        MissingExtensionError: No installed extension can use a cluster.
+    """
+    if request.cluster is None:
+        yield None
+        return
+    check_package("ray", "Ray", "cluster")
+    with EXECUTORS.load("cluster")(request.cluster, request.cluster_resource) as cluster:
+        yield cluster

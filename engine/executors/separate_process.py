@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Sequence
 from multiprocessing import Pipe
 
-from shunter.engine.executors.ledger import Ledger, LedgerMeter
+from shunter.engine.executors.energy import Ledger, LedgerMeter
 from shunter.engine.executors.messages import Done, Message, Order, Task, receive, send, with_model
 from shunter.engine.executors.remote_training import LostError, RemoteTraining
 from shunter.engine.executors.role import Executor
@@ -70,7 +70,13 @@ class SubprocessExecutor(Executor):
         process = None
         self._ledger.begin()
         try:
-            process = self._with_task(task)
+            process = self._started()
+            try:
+                process.take(task)
+            except LostError:  # it ended while it was idle, a moment ago
+                self._end()
+                process = self._started()
+                process.take(task)
             return process.train(task, hooks, self._ledger.update)
         except BaseException as error:
             self._ledger.close("the process of the training ended before it said what it used")
@@ -82,23 +88,12 @@ class SubprocessExecutor(Executor):
                 raise error.error from None
             raise
 
-    def _with_task(self, task: Task) -> "_Process":
-        """Send a task to the worker process, or to a new one if it ended while it was idle; return the process."""
-        process = self._started()
-        try:
-            process.take(task)
-        except LostError:  # it ended a moment ago
-            self._end()
-            process = self._started()
-            process.take(task)
-        return process
-
     def _started(self) -> "_Process":
         with self._lock:
             if self._closed:
                 raise KeyboardInterrupt
-            if self._process is not None and self._process.has_ended:  # while idle
-                self._process.kill()
+            if self._process is not None and self._process.process.code is not None:  # while idle
+                self._process.process.kill()
                 self._process = None
             if self._process is None:
                 self._process = _Process(self.placement.threads)
@@ -108,17 +103,15 @@ class SubprocessExecutor(Executor):
         with self._lock:
             process, self._process = self._process, None
         if process is not None:
-            process.kill()
+            process.process.kill()
 
 
 class _Process:
     """Running worker process, and the `shunter.engine.executors.remote_training.Channel` to it.
 
-    Args:
-        threads: Threads of the libraries that read the environment.
-
     Attributes:
         is_idle: Whether the process waits for a training run: none is running, and no unexpected error has occurred.
+        process: The process.
     """
 
     def __init__(self, threads: int) -> None:
@@ -126,21 +119,12 @@ class _Process:
         self._connection, theirs = Pipe()
         with theirs:
             descriptor = theirs.fileno()
-            self._process = PythonProcess(WORKER, str(descriptor), threads=threads, descriptors=[descriptor])
-
-    @property
-    def has_ended(self) -> bool:
-        """Return True if the process has ended."""
-        return self._process.code is not None
+            self.process = PythonProcess(WORKER, str(descriptor), threads=threads, descriptors=[descriptor])
 
     def take(self, task: Task) -> None:
-        """Send the task of a training run to the process.
-
-        Raises:
-            LostError: The process has ended.
-        """
+        """Send the task of a training run to the process; raise LostError if it has ended."""
         self.is_idle = False
-        self._send(task)
+        self.order(task)
 
     def train(self, task: Task, hooks: Hooks, on_energy: Callable[[EnergyReading], None]) -> Done:
         """Follow the training of a task sent by `take`: call the hooks in this process, and return the result."""
@@ -161,28 +145,22 @@ class _Process:
         except (EOFError, OSError):
             raise LostError(self._death()) from None
 
-    def order(self, order: Order) -> None:
-        """Send an order to the worker process."""
-        self._send(order)
-
-    def kill(self) -> None:
-        """Kill the worker process."""
-        self._process.kill()
-
-    def _send(self, value: Task | Order) -> None:
+    def order(self, order: Task | Order) -> None:
         try:
-            send(self._connection, value)
+            send(self._connection, order)
         except OSError:
             raise LostError(self._death()) from None
 
     def _death(self) -> TrainingError:
         """Return the error that describes how the process ended."""
-        ending, last_text = self._process.ending(), self._process.last_text()
-        if self._process.ran_out_of_memory:
+        ending = self.process.ending()
+        if self.process.ran_out_of_memory:
             return TrainingError(
                 "The process of the trial was ended by SIGKILL, since the memory ran out: train fewer at a time, or a "
                 "smaller model."
             )
-        if self._process.was_ended_from_outside:
+        if self.process.was_ended_from_outside:
             return ProcessLostError(f"The process of the trial {ending}, by whom it does not say: train it again.")
-        return TrainingError(f"The process of the trial {ending} ({last_text}): check the model and its data.")
+        return TrainingError(
+            f"The process of the trial {ending} ({self.process.last_text()}): check the model and its data."
+        )

@@ -13,6 +13,7 @@ import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from shunter.engine.executors.in_process import load_libraries
 from shunter.engine.executors.messages import (
     ContinueOrder,
     EnergyUsed,
@@ -26,7 +27,6 @@ from shunter.engine.executors.messages import (
     send,
 )
 from shunter.engine.job import Hooks
-from shunter.engine.libraries import load_libraries
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import EpochReport
 from shunter.engine.stopping import StopReason

@@ -5,8 +5,7 @@ from pathlib import Path
 
 from shunter.engine.checkpoint.storage import holds_sharded_checkpoint
 from shunter.engine.executors.in_process import InProcessExecutor
-from shunter.engine.executors.registry import EXECUTORS
-from shunter.engine.executors.role import Executor
+from shunter.engine.executors.role import EXECUTORS, Executor
 from shunter.errors import RequestError
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.hardware.types import Placement

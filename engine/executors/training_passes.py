@@ -8,21 +8,16 @@ from pydantic import ValidationError
 
 from shunter.engine.checkpoint.checked_files import read_json, write_json
 from shunter.engine.config import Execution
-from shunter.engine.executors.compilation import Compilation
+from shunter.engine.executors.compilation import Compilation, time_steps_in_process
 from shunter.engine.job import ClickJob
 from shunter.engine.passes.record import PassRecord
-from shunter.engine.passes.registry import passes_of
-from shunter.engine.passes.role import Tried
+from shunter.engine.passes.role import Tried, passes_of, try_in_turn
 from shunter.engine.passes.training import TrainingSubject
-from shunter.engine.passes.trial import try_in_turn
-from shunter.engine.probes.steps import time_steps
-from shunter.engine.results import StepTiming
 from shunter.errors import CheckpointError
 from shunter.frozen import Frozen
 
 FILE = "passes.choice.json"
 LARGEST_GAIN = 0.1  # largest expected gain, as a share of the step time
-PROBE_STEPS = 30
 LEAST_SECONDS = 60.0  # shortest time of the trials; a training run that cannot save as much tries nothing
 
 
@@ -45,12 +40,6 @@ class TriedPasses(Frozen):
 def try_training_passes(job: ClickJob, compilation: Compilation, directory: Path, title: str) -> TriedPasses:
     """Try every optimisation pass on a training job, or read the result of an earlier attempt.
 
-    Args:
-        job: The training, compiled or not.
-        compilation: Choice of compilation, with the step time.
-        directory: Existing folder of the checkpoints.
-        title: Display name of the training.
-
     Raises:
         CheckpointError: The file of an earlier attempt is damaged.
     """
@@ -63,9 +52,10 @@ def try_training_passes(job: ClickJob, compilation: Compilation, directory: Path
                 f"The file {path} does not record which optimisation passes the training run used: use another "
                 "checkpoint folder."
             ) from error
-    if not _may_pay(compilation):
+    seconds = compilation.compiled_step_seconds if compilation.compiled else compilation.eager_step_seconds
+    if seconds is None or compilation.steps * seconds * LARGEST_GAIN <= LEAST_SECONDS:
         return TriedPasses()
-    made, records = try_in_turn(passes_of("training"), Tried(TrainingSubject(job, _timing), title))
+    made, records = try_in_turn(passes_of("training"), Tried(TrainingSubject(job, time_steps_in_process), title))
     found = TriedPasses(**_settings(made.job.execution), records=records)
     write_json(path, found.model_dump_json(indent=1))
     return found
@@ -79,12 +69,3 @@ def with_passes(job: ClickJob, found: TriedPasses) -> ClickJob:
 def _settings(one: Execution | TriedPasses) -> dict[str, Any]:
     """Return the execution settings that optimisation passes may change, by name."""
     return {name: getattr(one, name) for name in ("rewriting", "packs_activations", "compacts_dead_units")}
-
-
-def _timing(job: ClickJob) -> StepTiming:
-    return time_steps(job.dataset, job.spec, job.hyperparameters, job.execution, steps=PROBE_STEPS)
-
-
-def _may_pay(compilation: Compilation) -> bool:
-    seconds = compilation.compiled_step_seconds if compilation.compiled else compilation.eager_step_seconds
-    return seconds is not None and compilation.steps * seconds * LARGEST_GAIN > LEAST_SECONDS

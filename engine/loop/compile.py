@@ -31,11 +31,6 @@ class CompiledLayers:
 
     On a GPU the compiled forward and backward kernels are also recorded as CUDA graphs. A small batch then costs one
     launch instead of one launch per kernel.
-
-    Args:
-        layers: Dense part of a model; its weights are shared, not copied.
-        batch_size: Samples of the batches that run compiled.
-        cuda_graphs: Whether the layers are on a GPU.
     """
 
     def __init__(self, layers: nn.Module, batch_size: int, *, cuda_graphs: bool = False) -> None:
@@ -58,8 +53,7 @@ class CompiledLayers:
 def compile_layers(model: Model, execution: Execution) -> float | None:
     """Compile the dense part of a model in training mode; weights and random state do not change.
 
-    Returns:
-        Seconds taken; None if compilation failed and the model stays uncompiled.
+    The result is the seconds taken; None if compilation failed and the model stays uncompiled.
     """
     device = torch.device(execution.device)
     compiled = CompiledLayers(model.layers, execution.batch_size, cuda_graphs=device.type == "cuda")
@@ -87,13 +81,7 @@ def _forget_gradients(model: Model, inputs: Sequence[Tensor]) -> None:
 
 
 def may_pay(steps: int, eager_step_seconds: float, trial_seconds: float = 0.0) -> bool:
-    """Return True if compiling could save time in the best case, so that measuring it is worthwhile.
-
-    Args:
-        steps: Steps of the training run.
-        eager_step_seconds: Seconds of one uncompiled step.
-        trial_seconds: Seconds that the measurement takes besides compiling.
-    """
+    """Return True if compiling could save time in the best case, so that measuring it is worthwhile."""
     return steps * eager_step_seconds * LARGEST_GAIN > LEAST_COMPILE_SECONDS + trial_seconds
 
 

@@ -17,8 +17,8 @@ from torch.optim.adam import adam
 from shunter.engine.config import Execution
 from shunter.engine.data.batch import Batch
 from shunter.engine.loop.compile import compile_layers
-from shunter.engine.loop.fused_adam import FusedAdam
 from shunter.engine.loop.loss import mean_losses, weighted_sum
+from shunter.engine.loop.optimizers import FusedAdam
 from shunter.engine.loop.step import autocast, seeded
 from shunter.hardware.uncompiled import SGD, Adagrad
 from shunter.models.registry import Model, layer_inputs
@@ -71,7 +71,9 @@ class CompiledStep:
     def warm_up(self, batch: Batch, weights: Tensor | None) -> None:
         """Compile the step by running it on copies of the parameters and on new optimizer state."""
         copies = [parameter.detach().clone() for parameter in self._parameters]
-        state = [[_initial(name, copy) for copy in copies] for name in self._states]
+        state = [
+            [torch.zeros(()) if name == "step" else torch.zeros_like(copy) for copy in copies] for name in self._states
+        ]
         inputs = layer_inputs(self._model.spec, self._model.features, self._batch_size, "cpu")
         self._run(copies, state, inputs, batch, weights)
 
@@ -84,18 +86,15 @@ class CompiledStep:
         weights: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         """Update parameters and state in place; return the losses and the gradient of the looked-up embeddings."""
+        groups = self._optimizer.param_groups
         with torch.no_grad():
             return self._compiled(
                 [parameter.detach() for parameter in parameters],
                 state,
                 [tensor.detach() for tensor in inputs],
                 (batch.labels, batch.shares, weights),
-                self._rates(),
+                [torch.tensor(group["lr"]) for group in groups] if self._rates_vary else None,
             )
-
-    def _rates(self) -> list[Tensor] | None:
-        """Return the learning rate of each parameter group as a tensor `[]`; None if the rates are constant."""
-        return [torch.tensor(group["lr"]) for group in self._optimizer.param_groups] if self._rates_vary else None
 
     def _joint(self, precision: str) -> Callable[..., tuple[Tensor, Tensor]]:
         """Return the training step as a function of tensors only, so that it can be compiled as one graph."""
@@ -137,10 +136,6 @@ class CompiledStep:
             return losses, of_pooled
 
         return joint
-
-
-def _initial(name: str, parameter: Tensor) -> Tensor:
-    return torch.zeros(()) if name == "step" else torch.zeros_like(parameter)
 
 
 def _update(
@@ -186,13 +181,7 @@ def compile_step(
     The whole step is compiled on the CPU, for an optimizer of `STATES`, a full batch and layers without batch
     normalization. Otherwise only the layers are compiled (`shunter.engine.loop.compile.compile_layers`).
 
-    Args:
-        model: Model in training mode.
-        optimizer: Optimizer of the model's dense part.
-        execution: Device, precision and batch size.
-        batch: Any full batch, for the shapes of its labels.
-        weights: Weights of the losses of several tasks.
-        rates_vary: Whether the learning rate may change between steps.
+    Any full `batch` gives the shapes of the labels. With `rates_vary` the learning rate may change between steps.
 
     Returns:
         Seconds taken; None if compilation failed and the model stays uncompiled.

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from shunter.engine.config import Execution
 from shunter.engine.data.batch import Batch
-from shunter.engine.loop.fused_adam import FusedAdam
+from shunter.engine.loop.optimizers import FusedAdam
 from shunter.engine.loop.step import plain_step
 from shunter.hardware.uncompiled import SGD
 from shunter.models.registry import Model
@@ -54,11 +54,6 @@ class RecordedStep:
 
     Steps are equal if their batches have the same shapes and their learning rates are the same. Batches with bags of
     different lengths are never equal.
-
-    Args:
-        model: Model in training mode on a GPU.
-        optimizer: Optimizer of the model's dense part, one of `OPTIMIZERS`.
-        precision: `fp32` or `bf16`.
     """
 
     def __init__(self, model: Model, optimizer: torch.optim.Optimizer, precision: str) -> None:
@@ -100,19 +95,15 @@ class RecordedStep:
         own = batch.clone()
         try:
             with _no_collection():
-                graph, losses = self._capture(own, weights)
+                graph = torch.cuda.CUDAGraph()
+                # Other threads prefetch batches, and may use the device during the capture.
+                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                    losses = plain_step(self._model, self._optimizer, own, self._precision, weights)
         except Exception as error:  # whatever the reason, training continues without a recording
             log.warning("Steps are launched kernel by kernel, since recording failed: %s", str(error).split("\n", 1)[0])
             self._cannot = True
             return None
         return _Recording(kind, graph, own, losses)
-
-    def _capture(self, batch: Batch, weights: Tensor | None) -> tuple[Any, Tensor]:
-        graph = torch.cuda.CUDAGraph()
-        # Other threads prefetch batches, and may use the device during the capture.
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            losses = plain_step(self._model, self._optimizer, batch, self._precision, weights)
-        return graph, losses
 
     @staticmethod
     def _replay(recording: _Recording, batch: Batch) -> Tensor:
@@ -135,14 +126,7 @@ def _no_collection() -> Iterator[None]:
 
 
 def record_steps(model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:
-    """Enable recording of a model's training steps on a GPU, unless the steps are compiled or change with the batch.
-
-    Args:
-        model: Model in training mode.
-        optimizer: Optimizer of the model's dense part.
-        execution: Device, precision, and the options that exclude recording (`compiled`, `packs_activations`,
-            `compacts_dead_units`, `rewriting`).
-    """
+    """Enable recording of a model's training steps on a GPU, unless the steps are compiled or change with the batch."""
     changed = execution.packs_activations or execution.compacts_dead_units or execution.rewriting
     can_be = model.embeddings.can_be_recorded and isinstance(optimizer, OPTIMIZERS)
     if torch.device(execution.device).type == "cuda" and can_be and not (execution.compiled or changed):

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch
-from shunter.engine.data.pipeline import DeviceCopy
-from shunter.engine.data.prefetch import Prefetcher
+from shunter.engine.data.pipeline import DeviceCopy, Prefetcher
 from shunter.engine.loop.loss import mean_losses, weighted_sum
 from shunter.engine.loop.malloc_retention import malloc_retention
 from shunter.errors import HardwareError
@@ -51,13 +50,6 @@ def train_step(
     model: Model, optimizer: torch.optim.Optimizer, batch: Batch, precision: str, weights: Tensor | None = None
 ) -> Tensor:
     """Run forward, backward and update on one batch, compiled or as a CUDA graph if `model.compiled_step` suits it.
-
-    Args:
-        model: Model in training mode.
-        optimizer: Optimizer of the model's dense part.
-        batch: Batch on the same device.
-        precision: `fp32` or `bf16`.
-        weights: Weights of the losses of several tasks (`shunter.engine.loop.loss.task_weights`).
 
     Returns:
         Mean loss, `[]`, or with several tasks `[tasks]`, on the device; reading it waits for the device.

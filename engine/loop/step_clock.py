@@ -53,11 +53,7 @@ class StepClock(ABC):
 
 
 class HostClock(StepClock):
-    """Clock of a CPU, on which a step has ended when its call returns.
-
-    Args:
-        waited: Returns the seconds waited for batches so far.
-    """
+    """Clock of a CPU, on which a step has ended when its call returns."""
 
     def __init__(self, waited: Callable[[], float]) -> None:
         self._waited, self._told = waited, waited()
@@ -124,12 +120,7 @@ class DeviceClock(StepClock):
 
 
 def step_clock(device: torch.device, waited: Callable[[], float]) -> StepClock:
-    """Return the clock of a device; a GPU must be the current device (`shunter.engine.loop.step.applied`).
-
-    Args:
-        device: Device of the steps.
-        waited: Returns the seconds waited for batches so far.
-    """
+    """Return the clock of a device; a GPU must be the current device (`shunter.engine.loop.step.applied`)."""
     if device.type == "cuda":
         return DeviceClock(lambda: torch.cuda.Event(enable_timing=True))
     return HostClock(waited)

@@ -1,13 +1,15 @@
 """Options of `Execution` that change how the layers are computed in a training step."""
 
-from typing import Any, Protocol
+from typing import Any
 
 from shunter.engine.config import Execution
 from shunter.errors import TrainingError
 from shunter.models.registry import Model
 from shunter.registry import Entry, Registry
 
-# Entry points; each has the name of the field of `Execution` that enables the option.
+# Entry points; each has the name of the field of `Execution` that enables the option. An option is an object with the
+# methods `apply(model, value)`, which raises ValueError for a value that is not valid in this version, and
+# `remove(model)`, which undoes it after training.
 STEP_OPTIONS = Registry(
     "option of a training step",
     {
@@ -17,26 +19,6 @@ STEP_OPTIONS = Registry(
     },
     group="shunter.step_options",
 )
-
-
-class StepOption(Protocol):
-    """Interface of an option that changes the training step."""
-
-    def apply(self, model: Model, value: Any) -> None:
-        """Apply the option to a model in training mode, before its optimizer is built.
-
-        Args:
-            model: Model.
-            value: Value of the option, neither False nor empty.
-
-        Raises:
-            ValueError: The value is not valid for the model in this version.
-        """
-        ...
-
-    def remove(self, model: Model) -> None:
-        """Undo `apply` after training; the model keeps its learned weights."""
-        ...
 
 
 def prepare_layers(model: Model, execution: Execution) -> None:

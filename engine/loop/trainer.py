@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import torch
 
+from shunter.engine.checkpoint.checked_files import snapshot_folder
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.config import Hyperparameters, LearningRateSchedule, Schedule
@@ -22,11 +23,9 @@ from shunter.engine.data.pipeline import ReadAhead
 from shunter.engine.data.vectors import load_pretrained_vectors
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.loop.interrupt import deferred_interrupt
-from shunter.engine.loop.learning_rates import LearningRates
 from shunter.engine.loop.loss import group_field, load_loss, task_weights
-from shunter.engine.loop.loss_watch import LossWatch
+from shunter.engine.loop.optimizers import LearningRates
 from shunter.engine.loop.processes import OneProcess
-from shunter.engine.loop.snapshots import snapshot_folder
 from shunter.engine.loop.step import (
     admitted_batches,
     applied,
@@ -39,7 +38,7 @@ from shunter.engine.loop.step import (
 )
 from shunter.engine.loop.step_clock import StepSeconds, step_clock
 from shunter.engine.loop.step_options import prepare_layers, restore_layers
-from shunter.engine.loop.training_run import RunState, TrainingRun
+from shunter.engine.loop.training_run import LossWatch, RunState, TrainingRun, check_schedule
 from shunter.engine.metrics import Metrics
 from shunter.engine.number_losses import number_loss
 from shunter.engine.results import EpochReport, TrainResult
@@ -90,7 +89,8 @@ def train(
     with contextlib.ExitStack() as until_the_end:
         if cache is not None:  # neither the tables nor their best version need to fit into memory
             if checkpointing is None:
-                folder = TemporaryDirectory(prefix="training-", dir=_writable(job.dataset.directory))
+                beside = job.dataset.directory if os.access(job.dataset.directory, os.W_OK) else None
+                folder = TemporaryDirectory(prefix="training-", dir=beside)
                 checkpointing = Checkpointing(Path(until_the_end.enter_context(folder)), seconds=math.inf)
             cache = replace(cache, directory=checkpointing.directory)
         processes, checkpoint = processes or OneProcess(), None
@@ -110,19 +110,10 @@ def train(
             return run.result(stop_reason, peak_memory_bytes(device))
 
 
-def _writable(directory: Path) -> Path | None:
-    """Return the folder if it is writable; otherwise None, for the system's folder of temporary files."""
-    return directory if os.access(directory, os.W_OK) else None
-
-
 def _check(job: ClickJob) -> None:
     dataset, execution, schedule = job.dataset, job.execution, job.schedule
     _check_rates(job.hyperparameters)
-    if schedule.max_epochs < 1 or schedule.patience < 1:
-        raise RequestError(
-            "A training run needs at least one epoch and a patience of one, but max_epochs is "
-            f"{schedule.max_epochs} and patience is {schedule.patience}: raise them."
-        )
+    check_schedule(schedule)
     rows = dataset.splits["train"].rows
     if execution.batch_size > rows:
         raise RequestError(
@@ -193,13 +184,6 @@ class _State(RunState):
     best_loss: float = math.inf
     history: list[EpochReport] = field(default_factory=list)
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "_State":
-        values = {**values, "history": [EpochReport.from_dict(report) for report in values["history"]]}
-        if "best_ne" in values:  # name of the field in old checkpoints, when NE was the only selection metric
-            values["best_loss"] = values.pop("best_ne")
-        return cls(**values)
-
 
 class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
     """Training run of a click model."""
@@ -238,7 +222,10 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         self.check_steps = {round(passes * len(self.loader)) for passes in schedule.checks}
         if groups is None:  # a recorded step cannot use groups
             self.processes.record_steps(model, optimizer, execution)
-        self.state.compile_seconds = (self._compile() or 0.0) if execution.compiled and groups is None else 0.0
+        if execution.compiled and groups is None:
+            batch, vary = self.loader.read(next(iter(self.loader.rows_of_batches()))), self.rates_vary
+            taken = processes.compile(model, optimizer, execution, batch, self.task_weights, rates_vary=vary)
+            self.state.compile_seconds = taken or 0.0
         self.counted_until = time.perf_counter() - self.state.compile_seconds
         self.logits = self.best_logits = None  # validation logits of the last and of the best weights
 
@@ -247,13 +234,6 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         """Return True if `best_logits` are exactly what the model predicts after it has been saved and loaded."""
         asked, is_in_memory = self.execution, self.checkpoint is None or self.state.best_step == self.state.step
         return is_in_memory and not (asked.compiled or asked.rewriting or asked.compacts_dead_units)
-
-    def _compile(self) -> float | None:
-        """Compile the training step; return the seconds taken, or None if compilation failed."""
-        batch = self.loader.read(next(iter(self.loader.rows_of_batches())))
-        return self.processes.compile(
-            self.model, self.optimizer, self.execution, batch, self.task_weights, rates_vary=self.rates_vary
-        )
 
     def resume(self, checkpoint: CheckpointDirectory[Model], checkpointing: Checkpointing) -> None:
         """Save to `checkpoint` and resume from its state if there is one; compile time adds up over attempts."""
@@ -273,12 +253,7 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
             history=tuple(state.history),
             best_epoch=state.best_epoch,
             validation=next(report.validation for report in state.history if report.step == state.best_step),
-            samples_seen=state.samples_seen,
-            train_seconds=state.train_seconds,
-            wait_seconds=state.wait_seconds,
-            compute_seconds=state.compute_seconds,
-            warm_up_steps=state.warm_up_steps,
-            warm_up_seconds=state.warm_up_seconds,
+            **self._progress,
             compile_seconds=state.compile_seconds,
             stop_reason=stop_reason,
             peak_memory_bytes=memory_bytes,
@@ -289,6 +264,9 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         )
 
     def _read_state(self, values: dict[str, Any]) -> _State:
+        if "best_ne" in values:  # name of the field in old checkpoints, when NE was the only selection metric
+            values = {**values, "best_loss": values["best_ne"]}
+            del values["best_ne"]
         return _State.from_dict(values)
 
     def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> StopReason | None:
@@ -309,9 +287,12 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
                     self.hooks.on_step(state.step, total_steps)
                 raise_if_interrupted()
                 if state.step in self.check_steps and state.next_batch < len(self.loader):
-                    self._check_quality()
+                    report = replace(self._report(self._validate()), is_check=True)  # the state does not change
+                    if self.hooks.on_epoch:
+                        self.hooks.on_epoch(report)
                     self.clock.resume_after_pause()
-                if self._checkpoint_is_due():
+                is_full = self.checkpoint is not None and state.step - self.saved_step >= self.every_steps
+                if is_full or (self.checkpoint is not None and self.processes.agree(self._is_late())):
                     self.save(may_skip=True)
                     self.clock.resume_after_pause()
                 reason = self._reason_to_stop()
@@ -339,7 +320,9 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
 
     def _follow(self, taken: StepSeconds) -> None:
         if self.hooks.adapt:
-            _use_threads(self.hooks.adapt(taken.wait + taken.compute))
+            threads = self.hooks.adapt(taken.wait + taken.compute)
+            if threads != torch.get_num_threads():
+                torch.set_num_threads(threads)
 
     def _close_epoch(self) -> None:
         """Close the epoch; the snapshot of a learning rate cycle is saved before the next checkpoint."""
@@ -351,12 +334,6 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
     def _begin_epoch(self) -> None:
         super()._begin_epoch()
         self.state.epoch_weights = []
-
-    def _check_quality(self) -> None:
-        """Evaluate and report the quality within an epoch; the training state does not change."""
-        report = replace(self._report(self._validate()), is_check=True)
-        if self.hooks.on_epoch:
-            self.hooks.on_epoch(report)
 
     def _validate(self) -> Metrics:
         self.losses.check(self.state.step)
@@ -381,14 +358,9 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         return EpochReport(
             epoch=state.epoch + 1,
             step=state.step,
-            samples_seen=state.samples_seen,
             train_logloss=first,
             validation=validation,
-            train_seconds=state.train_seconds,
-            wait_seconds=state.wait_seconds,
-            compute_seconds=state.compute_seconds,
-            warm_up_steps=state.warm_up_steps,
-            warm_up_seconds=state.warm_up_seconds,
+            **self._progress,
             other_train_loglosses=dict(zip(self.tasks[1:], others, strict=True)),
             learning_rates=self.rates.of(max(state.step - 1, 0), state.plateaus),
         )
@@ -404,18 +376,6 @@ class _Run(TrainingRun[Model, _State, Metrics, EpochReport]):
         else:
             state.plateaus += 1
         return is_best
-
-    def _checkpoint_is_due(self) -> bool:
-        if self.checkpoint is None:
-            return False
-        if self.state.step - self.saved_step >= self.every_steps:
-            return True
-        return self.processes.agree(self._is_late())
-
-
-def _use_threads(threads: int) -> None:
-    if threads != torch.get_num_threads():
-        torch.set_num_threads(threads)
 
 
 def _identity(job: ClickJob) -> dict[str, Any]:

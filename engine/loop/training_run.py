@@ -3,9 +3,9 @@
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Generic, TypeVar
 
 import torch
@@ -14,14 +14,62 @@ from torch import Tensor, nn
 from shunter.engine.checkpoint.directory import CheckpointDirectory
 from shunter.engine.config import Schedule
 from shunter.engine.job import Checkpointing, Hooks
-from shunter.engine.loop.loss_watch import LossWatch
 from shunter.engine.loop.step_clock import StepClock, StepSeconds
+from shunter.engine.results import TrainingTimes
 from shunter.engine.stopping import StopKind, StopReason
-from shunter.errors import ShunterError
+from shunter.errors import RequestError, ShunterError, TrainingError
+from shunter.record import Record
+
+# Copying a loss to the host stalls a GPU, so losses are copied every 100 steps only; on a CPU reading is free.
+STEPS_BETWEEN_LOSS_CHECKS = {"cpu": 1, "cuda": 100}
+
+
+class LossWatch:
+    """Accumulator that sums the losses of an epoch on the device, and periodically checks that the sums are finite.
+
+    Losses are added step by step, in the order of the steps. The sum therefore does not depend on the checks.
+    """
+
+    def __init__(self, device: torch.device, tasks: int = 1) -> None:
+        self.period = STEPS_BETWEEN_LOSS_CHECKS[device.type]
+        self.totals = torch.zeros(tasks, dtype=torch.float64, device=device)
+        self.recent = torch.zeros(self.period, tasks, device=device)
+        self.checked_step = 0
+
+    def restart(self, totals: Sequence[float], step: int) -> None:
+        """Continue after `step` with the loss sums `totals` (one for each task)."""
+        self.totals.copy_(torch.tensor(totals, dtype=torch.float64))
+        self.checked_step = step
+
+    def add(self, losses: Tensor, counts: Sequence[float], step: int) -> None:
+        """Add the mean losses of a step, each multiplied by its count of samples (or its total weight)."""
+        self.recent[step % self.period] = losses
+        for total, loss, count in zip(self.totals, losses.view(-1), counts, strict=True):
+            total.add_(loss, alpha=count)
+        if step - self.checked_step >= self.period:
+            self.check(step)
+
+    def check(self, step: int) -> list[float]:
+        """Return the loss sums after `step`, one for each task.
+
+        Raises:
+            TrainingError: A loss since the last check is not finite; the message names its step.
+        """
+        totals = self.totals.tolist()
+        if not all(map(math.isfinite, totals)):
+            recent = [sum(losses) for losses in self.recent.tolist()]
+            steps = range(self.checked_step + 1, step + 1)
+            first = next((number for number in steps if not math.isfinite(recent[number % self.period])), step)
+            raise TrainingError(
+                f"The training loss of step {first} is {recent[first % self.period]}: lower the learning "
+                "rates. The last good checkpoint is kept."
+            )
+        self.checked_step = step
+        return totals
 
 
 @dataclass(kw_only=True)
-class RunState:
+class RunState(Record):
     """State of a training run besides weights, optimizer and random state; each kind of training adds fields."""
 
     epoch: int = 0
@@ -53,14 +101,6 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
     training step, the measurement of quality and the comparison of qualities. If the budget ends an epoch early, its
     state is saved for resuming, and the unfinished epoch is evaluated too.
 
-    Args:
-        model: Model in training mode.
-        optimizer: Optimizer of the model.
-        schedule: Number of epochs and patience.
-        losses: Sums and checks of the losses.
-        state: State at the start.
-        hooks: Functions that are called during training.
-
     Attributes:
         clock: Clock of the steps of the current pass over the data; None before the first pass.
         may_save: Whether training can resume from the current state: False within a step and after the end of the
@@ -85,6 +125,11 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         self.may_save = True
         self.counted_until = time.perf_counter()
         self.steps_counted = 0  # steps timed in this attempt
+
+    @property
+    def _progress(self) -> dict[str, Any]:
+        """Fields that the state shares with reports and results."""
+        return {one.name: getattr(self.state, one.name) for one in fields(TrainingTimes)}
 
     @abstractmethod
     def _read_state(self, values: dict[str, Any]) -> State:
@@ -126,11 +171,19 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
             if reason is None:
                 self._close_epoch()
                 reason = self._finished()
-            else:
-                self._close_unfinished_epoch()
+            else:  # the state is saved, so that training can resume with a larger budget; then the epoch is evaluated
+                self.save()
+                self.may_save = False
+                report = self._report(self._validate())
+                self._note(report)
+                if self.hooks.on_epoch:
+                    self.hooks.on_epoch(report)
             raise_if_interrupted()
         if self.state.best_step != self.state.step:
-            self._restore_best()
+            if self.checkpoint is not None:
+                self.checkpoint.restore_best(self.model)
+            else:
+                self.model.load_state_dict(self.best_weights)
         return reason
 
     def save(self, *, may_skip: bool = False) -> None:
@@ -184,15 +237,6 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
             self.hooks.on_epoch(report)
         self.save()
 
-    def _close_unfinished_epoch(self) -> None:
-        """Save the state, so that training can resume with a larger budget, then evaluate the unfinished epoch."""
-        self.save()
-        self.may_save = False
-        report = self._report(self._validate())
-        self._note(report)
-        if self.hooks.on_epoch:
-            self.hooks.on_epoch(report)
-
     def _begin_epoch(self) -> None:
         self.state.epoch += 1
         self.state.next_batch = self.state.epoch_samples = 0
@@ -210,12 +254,6 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         else:
             self.best_weights = {}  # freed before the copy: old and new weights together would raise the memory peak
             self.best_weights = {name: tensor.clone() for name, tensor in self.model.state_dict().items()}
-
-    def _restore_best(self) -> None:
-        if self.checkpoint is not None:
-            self.checkpoint.restore_best(self.model)
-        else:
-            self.model.load_state_dict(self.best_weights)
 
     def _reason_to_stop(self) -> StopReason | None:
         """Return the reason to end training before its schedule does; None to continue."""
@@ -244,3 +282,12 @@ class TrainingRun(ABC, Generic[Trained, State, Quality, Report]):
         now = time.perf_counter()
         self.state.train_seconds += now - self.counted_until
         self.counted_until = now
+
+
+def check_schedule(schedule: Schedule) -> None:
+    """Raise RequestError for a schedule without an epoch or patience."""
+    if schedule.max_epochs < 1 or schedule.patience < 1:
+        raise RequestError(
+            "A training run needs at least one epoch and a patience of one, but max_epochs is "
+            f"{schedule.max_epochs} and patience is {schedule.patience}: raise them."
+        )

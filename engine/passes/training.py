@@ -13,12 +13,7 @@ FASTER = 0.98  # largest ratio of step times that counts as faster; a smaller di
 
 @dataclass(frozen=True)
 class TrainingSubject:
-    """Training run that is about to begin.
-
-    Attributes:
-        job: Training job.
-        measure: Function that measures the time of the job's steps.
-    """
+    """Training run that is about to begin, with the function that measures the time of the steps of a job."""
 
     job: ClickJob
     measure: Callable[[ClickJob], StepTiming]

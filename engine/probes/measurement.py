@@ -8,7 +8,6 @@ from pydantic import Field
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.execution import execution_of
 from shunter.engine.memory import is_out_of_memory
-from shunter.engine.results import StepTiming
 from shunter.errors import TooLargeError
 from shunter.frozen import Frozen
 from shunter.hardware.devices.power_limit import limited
@@ -39,10 +38,7 @@ class Measurement(Frozen):
 
 
 def measure(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int) -> Measurement | None:
-    """Train `spec` for a few steps at `placement`, and measure time, memory and power.
-
-    Returns:
-        Result of the measurement; None if the memory was too small.
+    """Train `spec` for a few steps at `placement`, and measure time, memory and power; None if memory was too small.
 
     Raises:
         HardwareError: The placement's device cannot be used, or this process has no right to set its power limit.
@@ -60,16 +56,12 @@ def measure(dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement,
             raise
         log.warning("%s runs out of memory.", placement.label)
         return None
+    stretch = (timing.step_seconds_p90 / timing.step_seconds_p10) ** (Z95 / (2 * Z90))
     return Measurement(
         steps=steps,
         step_seconds=timing.step_seconds,
         memory_bytes=timing.peak_memory_bytes,
         mean_watts=meter.reading.mean_watts,
         watts_measured=meter.reading.method == "measured",
-        step_seconds_interval=_interval(timing),
+        step_seconds_interval=(timing.step_seconds / stretch, timing.step_seconds * stretch),
     )
-
-
-def _interval(timing: StepTiming) -> tuple[float, float]:
-    stretch = (timing.step_seconds_p90 / timing.step_seconds_p10) ** (Z95 / (2 * Z90))
-    return timing.step_seconds / stretch, timing.step_seconds * stretch

@@ -18,7 +18,7 @@ import torch
 from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch, make_batch
 from shunter.engine.loop.step import applied, build_dense_optimizer, prefetch, seeded, train_step
-from shunter.hardware.probes.timing import repeat
+from shunter.hardware.probes.timing import repeat, threads
 from shunter.models.embeddings.kinds import build_embeddings
 from shunter.models.registry import build_model, model_spec
 from shunter.models.spec import CategoricalFeature, Features
@@ -80,15 +80,7 @@ SHAPES = (
 def time_reference_step(
     device: torch.device, *, threads: int, precision: Literal["fp32", "bf16"], batch_size: int, seconds: float
 ) -> float:
-    """Return the seconds of a training step of the reference model, with batches in memory.
-
-    Args:
-        device: Device of the model.
-        threads: Intra-operator threads.
-        precision: Precision of the dense part.
-        batch_size: Samples of the step.
-        seconds: Seconds during which the step is repeated.
-    """
+    """Return the seconds of a training step of the reference model, with batches in memory."""
     execution = Execution(device=str(device), threads=threads, precision=precision, batch_size=batch_size)
     with applied(execution), seeded(0, device):
         model = build_model(REFERENCE_SPEC, REFERENCE_FEATURES, device=device).train()
@@ -98,15 +90,7 @@ def time_reference_step(
 
 
 def time_tables(device: torch.device, shape: TableShape, *, threads: int, large_bytes: int, seconds: float) -> float:
-    """Return the seconds of one lookup and update of tables, with uniform ids.
-
-    Args:
-        device: Device of the tables.
-        shape: Number of tables, and shape of their lookups.
-        threads: Intra-operator threads.
-        large_bytes: Bytes of all tables together if `shape.cached` is False.
-        seconds: Seconds during which the operation is repeated.
-    """
+    """Return the seconds of one lookup and update of tables with uniform ids; `large_bytes` is for uncached tables."""
     rows = CACHED_ROWS if shape.cached else max(CACHED_ROWS, large_bytes // (shape.tables * shape.dim * FLOAT_BYTES))
     tables = build_embeddings([rows] * shape.tables, shape.dim, learning_rate=0.01, device=device)
     tables.weight.fill_(0.01)  # writing, by all cores, allocates all memory pages before the lookups
@@ -136,4 +120,59 @@ def _reference_batches(batch_size: int) -> Iterator[Batch]:
             )
             for _ in range(4)
         ]
+    )
+
+
+ROW_BYTES = (16, 32, 64, 128, 256, 512)
+LOOKUPS = 2**14
+BATCH = 512  # samples; each has 32 lookups, about as many as in a typical recommender
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingTimes:
+    """Repeated measurements of one table.
+
+    Attributes:
+        row_bytes: Width of the rows in bytes.
+        payload_bytes: Bytes of the rows of one pass, each row counted once.
+        lookup_seconds: Seconds of each forward pass.
+        update_seconds: Seconds of each backward pass, which updates the rows.
+    """
+
+    row_bytes: int
+    payload_bytes: int
+    lookup_seconds: tuple[float, ...]
+    update_seconds: tuple[float, ...]
+
+
+def time_embeddings(
+    device: torch.device, *, thread_count: int, table_bytes: int, seconds_each: float = 0.05
+) -> list[EmbeddingTimes]:
+    """Time the forward and the backward pass of a table, for each of `ROW_BYTES`.
+
+    The ids are uniform, which is the slowest access if the table is too large for the caches.
+
+    Each measurement is repeated at least three times, and for at least `seconds_each`.
+    """
+    with threads(thread_count), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(0)
+        return [_time_width(device, row_bytes, table_bytes, seconds_each) for row_bytes in ROW_BYTES]
+
+
+def _time_width(device: torch.device, row_bytes: int, table_bytes: int, seconds: float) -> EmbeddingTimes:
+    dim, rows = row_bytes // FLOAT_BYTES, table_bytes // row_bytes
+    tables = build_embeddings((rows,), dim, learning_rate=0.01, device=device)
+    tables.weight.fill_(0.01)  # writing allocates all memory pages before the lookups
+    tables.adagrad_sum.zero_()
+    values = torch.randint(rows, (LOOKUPS,), dtype=torch.int32, device=device)
+    offsets = torch.arange(0, LOOKUPS + 1, LOOKUPS // BATCH, dtype=torch.int32, device=device)
+    gradient = torch.full((BATCH, 1, dim), 1e-3, device=device)
+    lookup_seconds = repeat(lambda: tables(values, offsets), device, seconds)
+    pooled = tables(values, offsets)
+    update_seconds = repeat(lambda: pooled.backward(gradient, retain_graph=True), device, seconds)
+    return EmbeddingTimes(
+        row_bytes=row_bytes,
+        payload_bytes=LOOKUPS * row_bytes,
+        lookup_seconds=tuple(lookup_seconds),
+        update_seconds=tuple(update_seconds),
     )

@@ -1,7 +1,6 @@
 """Short measurement of real training steps, for the choice of a placement."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 
 import numpy as np
@@ -46,15 +45,6 @@ def time_steps(
 
     If the training part has fewer batches than steps, it is read again from the start.
 
-    Args:
-        dataset: Data set.
-        spec: Architecture.
-        hyperparameters: Optimizer and its settings.
-        execution: Placement to measure.
-        steps: Steps to measure.
-        warmup_steps: Steps before the measured steps.
-        seed: Seed of the initial weights and the order of batches.
-
     Raises:
         RequestError: The model cannot be built or does not fit into memory, or the embedding cache is too small.
         HardwareError: The device cannot be used.
@@ -92,14 +82,7 @@ def time_model(
 
     The peak memory counts from its last reset, and includes all other memory of the process.
 
-    Args:
-        model: Model on the device of `execution`; the caller has already set the threads of `execution`.
-        dataset: Data set.
-        hyperparameters: Optimizer and its settings.
-        execution: Placement to measure.
-        steps: Steps to measure.
-        warmup_steps: Steps before the measured steps.
-        seed: Seed of the order of batches.
+    The caller has already set the threads of `execution`.
     """
     device = torch.device(execution.device)
     optimizer = build_dense_optimizer(model, hyperparameters)
@@ -111,7 +94,8 @@ def time_model(
     with prefetch(admitted_batches(_full_batches(loader), model), execution) as batches:
         for _ in range(warmup_steps):
             train_step(model, optimizer, next(batches), execution.precision)
-        _synchronize(device)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
         loaded = batches.load_seconds
         clock = step_clock(device, lambda: batches.wait_seconds)
         for _ in range(steps):
@@ -120,8 +104,7 @@ def time_model(
                 train_step(model, optimizer, batch, execution.precision)
         taken = list(clock.finished(wait=True))
         load_seconds = (batches.load_seconds - loaded) / steps
-    timing = _timing(taken, load_seconds, peak_memory_bytes(device))
-    return replace(timing, compile_seconds=compile_seconds)
+    return timing_of(taken, load_seconds, device, compile_seconds)
 
 
 def _full_batches(loader: BatchLoader) -> Iterator[Batch]:
@@ -131,18 +114,17 @@ def _full_batches(loader: BatchLoader) -> Iterator[Batch]:
         yield from (batch for batch in loader.batches(epoch=epoch) if len(batch) == size)
 
 
-def _timing(taken: Sequence[StepSeconds], load_seconds: float, memory_bytes: int) -> StepTiming:
+def timing_of(
+    taken: Sequence[StepSeconds], load_seconds: float, device: torch.device, compile_seconds: float | None = None
+) -> StepTiming:
+    """Return the timing of measured steps, with the peak memory of the device."""
     return StepTiming.of_steps(
         [step.wait + step.compute for step in taken],
         wait_seconds=float(np.mean([step.wait for step in taken])),
         load_seconds=load_seconds,
-        peak_memory_bytes=memory_bytes,
+        compile_seconds=compile_seconds,
+        peak_memory_bytes=peak_memory_bytes(device),
     )
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
 
 
 def time_steps_of(dataset: Dataset, spec: ModelSpec, execution: Execution, steps: int) -> StepTiming:

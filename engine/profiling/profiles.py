@@ -1,11 +1,17 @@
 """Profiles of this machine, from the cache file of the last day or newly measured."""
 
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from importlib.metadata import version
 from pathlib import Path
 
-from shunter.engine.profiling.cache import ProfileKey, read_profiles, write_profiles
+from pydantic import AwareDatetime
+
+from shunter.checked_json import read_or_quarantine, write_checked
 from shunter.errors import HardwareError
+from shunter.frozen import Frozen
 from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
 from shunter.hardware.devices.identity import machine_id
 from shunter.hardware.probes.timing import SECONDS_EACH, measured_rate
@@ -13,6 +19,52 @@ from shunter.hardware.reservation import Reservation, Tell, reserve, say
 from shunter.hardware.types import Accelerator, HardwareProfile, RowRate
 from shunter.registry import Entry, Registry
 from shunter.settings import Settings
+
+log = logging.getLogger(__name__)
+
+MAX_AGE = timedelta(days=1)
+FORMAT = 3  # increased when a measurement changes, so that old figures are not used
+
+
+class ProfileKey(Frozen):
+    """Cache key of the profiles: a change of any field requires a new measurement."""
+
+    host: str
+    torch: str
+    format: int
+
+    @classmethod
+    def of(cls, host: str) -> "ProfileKey":
+        """Return the cache key of this process on the machine `host`."""
+        return cls(host=host, torch=version("torch"), format=FORMAT)
+
+
+class ProfileFile(Frozen):
+    """Content of one cache file in `Settings().profile_directory`."""
+
+    key: ProfileKey
+    measured_at: AwareDatetime
+    profiles: list[HardwareProfile]
+
+
+def read_profiles(path: Path, key: ProfileKey, now: datetime | None = None) -> list[HardwareProfile] | None:
+    """Return the profiles that were stored under `key` within the day before `now` (None: the current time), if any.
+
+    A file that cannot be read or parsed is ignored with a log message.
+    """
+    kept = read_or_quarantine(path, ProfileFile.model_validate_json)
+    if kept is None:
+        return None
+    age = (now or datetime.now(UTC)) - kept.measured_at
+    fresh = timedelta(0) <= age <= MAX_AGE  # a time in the future means that a clock was wrong
+    return kept.profiles if fresh and kept.key == key else None
+
+
+def write_profiles(path: Path, key: ProfileKey, profiles: list[HardwareProfile]) -> None:
+    """Store `profiles` atomically: a reader sees the old file or the whole new file."""
+    content = ProfileFile(key=key, measured_at=datetime.now(UTC), profiles=profiles)
+    write_checked(path, content.model_dump_json(indent=1))
+
 
 PATIENCE_SECONDS = 600  # longest wait for a training job on an accelerator to measure
 
@@ -73,11 +125,6 @@ def machine_profiles(
 ) -> list[HardwareProfile]:
     """Return the profiles of this machine with disk and collective operations, measured at most once a day.
 
-    Args:
-        refresh: Whether to measure even if today's figures exist.
-        on_progress: Called with a description of the current measurement.
-        report: Called with a sentence when a measurement waits for other jobs.
-
     Raises:
         HardwareError: A measurement fails.
     """
@@ -120,10 +167,6 @@ def complete(
     The disk is the same for all accelerators. If the disk cannot be measured, the profile has no disk figures and
     `on_progress` reports the reason. Collectives between GPUs are not measured; the stall profiler measures their cost.
 
-    Args:
-        profiles: Profiles of this machine.
-        on_progress: Called with a description of the current measurement.
-
     Raises:
         HardwareError: The measuring processes failed.
     """
@@ -152,11 +195,7 @@ def measure(
 ) -> HardwareProfile:
     """Measure an accelerator: arithmetic, memory, power, and the costs of embedding tables and training steps.
 
-    Args:
-        accelerator: Device of this machine.
-        host: Fingerprint of the machine.
-        seconds_each: Length of each single measurement in seconds; those of table and step costs are shorter.
-        training_costs: Whether to measure tables and steps too.
+    Each measurement takes `seconds_each`; those of table and step costs are shorter.
 
     Raises:
         HardwareError: The device cannot be used.
@@ -170,13 +209,11 @@ def measure(
 def with_training_costs(profile: HardwareProfile, seconds_each: float = SECONDS_EACH) -> HardwareProfile:
     """Return the profile with the costs of embedding tables, by the width of their rows, and of training steps.
 
-    Args:
-        profile: Profile of a device of this machine, with measured rates.
-        seconds_each: Seconds of a single measurement of arithmetic or memory; tables take a tenth of it, steps a fifth.
+    A measurement of tables takes a tenth of `seconds_each`, one of steps a fifth.
     """
     import torch
 
-    from shunter.engine.probes.embedding_rates import time_embeddings
+    from shunter.engine.probes.reference_steps import time_embeddings
     from shunter.engine.profiling.step_costs import with_step_costs
     from shunter.hardware.probes.rates import large_bytes
 

@@ -42,14 +42,7 @@ def place_layers(
     Layers without a matrix product (activations, concatenations, the optimizer) are omitted, since all of them are
     memory-bound.
 
-    Args:
-        profile: Profile of the accelerator, with its embedding curves.
-        spec: Architecture.
-        features: Input of the model.
-        batch_size: Samples of the step.
-        precision: Precision of the matrix products.
-        ids_per_sample: Mean number of ids per sample of each field, by field name; 1 for absent fields.
-        title: Title with the names of model and data.
+    `ids_per_sample` is the mean number of ids per sample of each field, by field name; 1 for absent fields.
 
     Raises:
         RequestError: The model cannot be built.
@@ -57,19 +50,14 @@ def place_layers(
     layers = count_layers(
         spec, features, batch_size=batch_size, half=precision == "bf16", ids_per_sample=ids_per_sample
     )
-    points = [_dense_point(profile, precision, some) for some in _by_layer(layers)]
+    products: dict[tuple[str, str], list[LayerCount]] = {}  # by layer and phase, such as forward
+    for layer in layers:
+        if layer.kind == "matmul":
+            products.setdefault((layer.name, layer.phase), []).append(layer)
+    points = [_dense_point(profile, precision, some) for some in products.values()]
     lookups = batch_size * sum((ids_per_sample or {}).get(field.name, 1.0) for field in features.categorical)
     points += _embedding_points(profile, layers, spec.embedding_dim, lookups)
     return build_roofline(profile, precision, points, f"{title}, batch {batch_size}, {precision}")
-
-
-def _by_layer(layers: Sequence[LayerCount]) -> list[list[LayerCount]]:
-    """Group the matrix products by layer and phase (such as forward), in their order."""
-    groups: dict[tuple[str, str], list[LayerCount]] = {}
-    for layer in layers:
-        if layer.kind == "matmul":
-            groups.setdefault((layer.name, layer.phase), []).append(layer)
-    return list(groups.values())
 
 
 def _dense_point(profile: HardwareProfile, precision: Precision, layers: Sequence[LayerCount]) -> RooflinePoint:

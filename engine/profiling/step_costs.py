@@ -16,10 +16,6 @@ def with_step_costs(profile: HardwareProfile, seconds_each: float) -> HardwarePr
 
     On a CPU this takes about twelve times `seconds_each` with one thread, and as long again with all cores. On a GPU
     it takes about twelve times `seconds_each`.
-
-    Args:
-        profile: Profile of a device of this machine, with measured rates.
-        seconds_each: Length of each single measurement in seconds.
     """
     from shunter.hardware.devices.discovery import last_level_cache_bytes
 

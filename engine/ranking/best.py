@@ -96,7 +96,11 @@ class AllScores(Search):
         at_once = min(max(MOST_CELLS // len(self.items), 1), MOST_USERS)
         for start in range(0, len(known), at_once):
             rows = known[start : start + at_once]
-            scores = self._scores(torch.tensor(users[rows]))
+            asked = torch.tensor(users[rows])
+            if isinstance(self.ranker, VectorRanker) and self._vectors is not None:
+                scores = self.ranker.user_vectors[asked] @ self._vectors.T
+            else:
+                scores = self.ranker.all_scores(asked)[:, self.items]
             places = [torch.tensor(without[row]) for row in rows.tolist()]
             lengths = torch.tensor([len(one) for one in places])
             scores[torch.repeat_interleave(torch.arange(len(rows)), lengths), torch.cat(places)] = -torch.inf
@@ -104,12 +108,6 @@ class AllScores(Search):
         for row in np.flatnonzero(~is_known).tolist():
             found.put(slice(row, row + 1), self._popular(most, without[row]))
         return found
-
-    def _scores(self, users: Tensor) -> Tensor:
-        """Return item scores for users with interactions, `[users, items]`; the caller may change the tensor."""
-        if isinstance(self.ranker, VectorRanker) and self._vectors is not None:
-            return self.ranker.user_vectors[users] @ self._vectors.T
-        return self.ranker.all_scores(users)[:, self.items]
 
     def _popular(self, most: int, without: np.ndarray) -> Best:
         """Return the most popular items, for a user without interactions."""
@@ -122,12 +120,7 @@ class AllScores(Search):
 
 
 def highest(scores: Tensor, most: int) -> Best:
-    """Return the items with the highest scores of each user, on ties the first; minus infinity excludes an item.
-
-    Args:
-        scores: Scores, `[users, items]`.
-        most: Number of items for each user.
-    """
+    """Return the `most` items with the highest scores of each row, on ties the first; -inf excludes an item."""
     width = scores.shape[1]
     count = min(most, width)
     values, places = scores.topk(min(count + 1, width))

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from shunter.engine.ranking.evaluation import RankingMetrics
+from shunter.engine.results import TrainingTimes
 from shunter.models.graph.spec import Range, Searched
 from shunter.record import OPTIONAL, Record
 
@@ -39,30 +40,18 @@ class RankingHyperparameters(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankingReport(Record):
+class RankingReport(TrainingTimes):
     """Progress of a training run after an epoch, or at the end of its budget within an epoch.
 
     Attributes:
         epoch: Number of passes over the edges so far, from 1; an unfinished pass counts.
         step: Number of optimizer steps so far.
-        samples_seen: Number of positives so far.
         train_loss: Mean of the losses of the epoch's steps, without weight decay; None for a model that is solved in
             closed form.
         validation: Quality on the validation part.
-        train_seconds: Wall-clock seconds so far, including validation and checkpoints.
-        wait_seconds: Seconds of `train_seconds` for sampling the batches.
-        compute_seconds: Seconds of `train_seconds` for forward, backward and update.
-        warm_up_steps: Number of slow first steps of each attempt on a GPU, which load its kernels.
-        warm_up_seconds: Seconds of `wait_seconds` and `compute_seconds` for the warm-up steps.
     """
 
     epoch: int
     step: int
-    samples_seen: int
     train_loss: float | None
     validation: RankingMetrics
-    train_seconds: float
-    wait_seconds: float
-    compute_seconds: float
-    warm_up_steps: int = 0
-    warm_up_seconds: float = 0.0

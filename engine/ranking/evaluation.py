@@ -14,7 +14,7 @@ items are neither ranked nor counted as chosen. In data where users choose the s
 """
 
 from dataclasses import asdict, dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -24,6 +24,9 @@ from shunter.engine.config import Repeats, SelectBy
 from shunter.engine.ranking.interactions import UNKNOWN, Interactions, is_among
 from shunter.errors import DataError
 from shunter.record import OPTIONAL, Record
+
+if TYPE_CHECKING:
+    from shunter.models.graph.history_rankers import SparseHistoryRanker
 
 CUTOFF = 20
 USERS_AT_ONCE = 16_384  # users that are evaluated together
@@ -102,16 +105,13 @@ class ScoresItems(Protocol):
     @property
     def device(self) -> torch.device:
         """Device of the input ids and output scores."""
-        ...
 
     @property
     def item_count(self) -> int:
         """Number of item ids, which is the number of columns of the scores."""
-        ...
 
     def all_scores(self, users: Tensor) -> Tensor:
         """Return scores of all items for users, `[users]` to `[users, items]`; minus infinity excludes an item."""
-        ...
 
 
 def evaluate_ranking(
@@ -124,14 +124,7 @@ def evaluate_ranking(
 def evaluate_users(
     ranker: ScoresItems, chosen: Interactions, seen: Interactions, *, name: str, repeats: Repeats = "drop"
 ) -> UserFigures:
-    """Rank all items for every user with a chosen item, and return the quality for each user.
-
-    Args:
-        ranker: Model that scores the items.
-        chosen: Pairs of users and chosen items.
-        seen: Items that each user has seen already.
-        name: Name of the data part for error messages.
-        repeats: Whether chosen pairs that are in `seen` count (`keep`) or not (`drop`).
+    """Rank all items for every user with a chosen item, and return the quality for each user; see `evaluated_pairs`.
 
     Raises:
         DataError: No user has a chosen item to find.
@@ -183,7 +176,6 @@ def first_items(ranker: ScoresItems, users: np.ndarray, seen: Interactions, coun
     If a user has fewer unseen items than `count`, the row ends with the id `UNKNOWN`, which is never ranked.
     """
     # Imported here, so that a training of a click model does not load the rankers.
-    from shunter.engine.ranking.sparse_lists import sparse_first_items
     from shunter.models.graph.history_rankers import SparseHistoryRanker
     from shunter.models.graph.ranker import VectorRanker
 
@@ -247,22 +239,24 @@ def _first_items_of_all(scores: Tensor, users: np.ndarray, seen: Interactions, c
 
 
 def _first_items_in_blocks(ranker: ScoresItems, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
-    at_once = max(1, SCORES_AT_ONCE // ranker.item_count)
-    blocks = (users[start : start + at_once] for start in range(0, len(users), at_once))
-    return np.concatenate([_first_items_of_some(ranker, some, seen, count) for some in blocks])
+    at_once, found = max(1, SCORES_AT_ONCE // ranker.item_count), []
+    for start in range(0, len(users), at_once):
+        some = users[start : start + at_once]
+        scores = ranker.all_scores(torch.from_numpy(some).to(ranker.device)).cpu()
+        scores[:, UNKNOWN] = -torch.inf
+        scores[_seen_cells(some, seen)] = -torch.inf
+        values, items = _best(scores, min(count, scores.shape[1]))
+        items[values == -torch.inf] = UNKNOWN
+        found.append(torch.nn.functional.pad(items, (0, count - items.shape[1]), value=UNKNOWN).numpy())
+    return np.concatenate(found)
 
 
-def _first_items_of_some(ranker: ScoresItems, users: np.ndarray, seen: Interactions, count: int) -> np.ndarray:
-    scores = ranker.all_scores(torch.from_numpy(users).to(ranker.device)).cpu()
-    scores[:, UNKNOWN] = -torch.inf
-    lowest, highest = np.searchsorted(seen.users, [users.min(), users.max() + 1])
+def _seen_cells(users: np.ndarray, seen: Interactions) -> tuple[np.ndarray, np.ndarray]:
+    """Return row and column of each seen item in a table of items with one row for each of the ascending `users`."""
+    lowest, highest = np.searchsorted(seen.users, [users[0], users[-1] + 1])
     rows = np.searchsorted(users, seen.users[lowest:highest])
     is_asked = users[np.minimum(rows, len(users) - 1)] == seen.users[lowest:highest]
-    scores[rows[is_asked], seen.items[lowest:highest][is_asked]] = -torch.inf
-    values, items = _best(scores, min(count, scores.shape[1]))
-    items[values == -torch.inf] = UNKNOWN
-    padding = count - items.shape[1]
-    return torch.nn.functional.pad(items, (0, padding), value=UNKNOWN).numpy()
+    return rows[is_asked], seen.items[lowest:highest][is_asked]
 
 
 def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -278,10 +272,8 @@ def _best(scores: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _put_first_of_last(scores: Tensor, values: Tensor, items: Tensor, rows: Tensor) -> None:
-    """Among items that tie with the lowest selected score, select those with the smallest ids, in place.
-
-    That score is mostly the common score of all items without a weight, so few positions need to be searched.
-    """
+    """Among items that tie with the lowest selected score, select those with the smallest ids, in place."""
+    # The lowest score is mostly the common score of all items without a weight, so few positions need to be searched.
     for width in (FIRST_WIDTH, scores.shape[1]):
         last = values[rows, -1:]
         is_last, is_equal = values[rows] == last, scores[rows, :width] == last
@@ -291,3 +283,76 @@ def _put_first_of_last(scores: Tensor, values: Tensor, items: Tensor, rows: Tens
         first = torch.from_numpy(np.nonzero(is_first.numpy())[1])
         items[rows[is_done]] = items[rows[is_done]].masked_scatter(is_last[is_done], first)
         rows = rows[~is_done]
+
+
+SPARSE_USERS_AT_ONCE = 512  # users whose scores are computed together
+ROWS_AT_ONCE = 64  # rows of scores that are compared together
+
+
+def sparse_first_items(
+    ranker: "SparseHistoryRanker", users: np.ndarray, seen: Interactions, count: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the best unseen items for each user, and a mask of the users for whom the list is certain.
+
+    The list is uncertain for users without interactions, with fewer items of a positive score than requested, or with
+    equal scores of the last item and the next one.
+
+    Args:
+        ranker: Ranker on the CPU, with positive weights.
+        users: Ids of the users, ascending.
+        seen: Items that each user has seen.
+        count: Number of items.
+
+    Returns:
+        Items, int64 `[users, count]`, the best first; and a mask of users with a certain list, bool `[users]`.
+    """
+    from scipy.sparse import csr_array  # imported here, since it takes long to load
+
+    from shunter.models.graph.history_rankers import spread
+
+    starts = np.append(0, ranker.target_counts.cumsum(0).numpy())
+    width = len(ranker.target_counts)
+    weights: Any = csr_array((ranker.weights.numpy(), ranker.targets.numpy(), starts), shape=(width, width))
+    first_of_user = ranker.user_degrees.cumsum(0) - ranker.user_degrees
+    items, is_known = np.full((len(users), count), UNKNOWN), np.zeros(len(users), bool)
+    for begin in range(0, len(users), SPARSE_USERS_AT_ONCE):
+        part = slice(begin, begin + SPARSE_USERS_AT_ONCE)
+        some = users[part]
+        lengths = ranker.user_degrees[some]
+        history = ranker.history[spread(first_of_user[some], lengths)].numpy()
+        ends = np.append(0, lengths.cumsum(0).numpy())
+        ones = np.ones(len(history), np.float32)
+        scores: Any = csr_array((ones, history, ends), shape=(len(some), width)) @ weights
+        rows = np.repeat(np.arange(len(some)), np.diff(scores.indptr))
+        is_hidden = np.zeros((len(some), width), bool)
+        is_hidden[:, UNKNOWN] = True
+        is_hidden[_seen_cells(some, seen)] = True
+        scores.data[is_hidden[rows, scores.indices]] = -np.inf
+        items[part], is_known[part] = _highest(scores.data, scores.indices, scores.indptr, count)
+    return items, is_known
+
+
+def _highest(scores: np.ndarray, items: np.ndarray, starts: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the items with the highest scores of each row, and a mask of the rows for which these items are certain.
+
+    A row is certain if its highest scores are positive, and the last of them exceeds the next score. Rows of about
+    equal length are compared together, so that their common table needs little padding.
+    """
+    lengths = np.diff(starts)
+    found, is_known = np.full((len(lengths), count), UNKNOWN), np.zeros(len(lengths), bool)
+    order = lengths.argsort(kind="stable")
+    order = order[lengths[order] > count]
+    for begin in range(0, len(order), ROWS_AT_ONCE):
+        some = order[begin : begin + ROWS_AT_ONCE]
+        own = lengths[some]
+        rows = np.repeat(np.arange(len(some)), own)
+        places = np.arange(len(rows)) - np.repeat(own.cumsum() - own, own)
+        table = np.full((len(some), own[-1]), -np.inf, np.float32)
+        table[rows, places] = scores[np.repeat(starts[some], own) + places]
+        values, best = torch.from_numpy(table).topk(count + 1)
+        is_known[some] = ((values[:, count - 1] > 0) & (values[:, count - 1] > values[:, count])).numpy()
+        best = np.minimum(best[:, :count].numpy(), own[:, None] - 1)
+        ids, by_id = torch.from_numpy(items[starts[some, None] + best].astype(np.int64)).sort(1)
+        by_score = values[:, :count].gather(1, by_id).sort(dim=1, descending=True, stable=True).indices
+        found[some] = ids.gather(1, by_score).numpy()
+    return found, is_known

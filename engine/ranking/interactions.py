@@ -230,11 +230,7 @@ def _attributes(dataset: Dataset, user: str, item: str) -> Iterator[Attribute]:
 def _surplus(of_row: np.ndarray, rows: np.ndarray, ids: np.ndarray, pairs: int) -> float:
     """Return how much a field varies within a node, relative to its values in the node's first row; 0 for a property.
 
-    Args:
-        of_row: User or item (node) of each row, `[rows]`.
-        rows: Row number of each value of a field.
-        ids: Id of each value.
-        pairs: Number of distinct pairs of node and value in all rows.
+    `pairs` counts the distinct pairs of node and value among the values `ids` of the numbered `rows`.
     """
     _, first_rows = np.unique(of_row, return_index=True)
     is_first = np.zeros(len(of_row), bool)

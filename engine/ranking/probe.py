@@ -3,12 +3,11 @@
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from shunter.engine.config import Execution
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
+from shunter.engine.loop.step import applied, reset_peak_memory, seeded
 from shunter.engine.loop.step_clock import StepClock, StepSeconds, step_clock
+from shunter.engine.probes.steps import timing_of
 from shunter.engine.ranking.config import RankingHyperparameters
 from shunter.engine.ranking.interactions import read_graph
 from shunter.engine.ranking.trainer import batches_for, build_optimizer, ranking_step, step_seed
@@ -20,6 +19,9 @@ from shunter.models.graph.counting import count_graph_model
 if TYPE_CHECKING:
     from shunter.hardware.types import Workload
 
+SEED = 0  # of the initial weights, the order of edges and the negatives
+WARM_UP_STEPS = 3
+
 
 def time_ranking_steps(
     graph: Graph,
@@ -27,31 +29,22 @@ def time_ranking_steps(
     hyperparameters: RankingHyperparameters,
     execution: Execution,
     *,
-    steps: int = 20,
-    warmup_steps: int = 3,
-    seed: int = 0,
+    steps: int,
 ) -> StepTiming:
     """Train a new model for a few steps, measure the steps, and discard the model.
 
-    Args:
-        graph: Graph of the training part; if it has fewer batches than steps, it is read again from the start.
-        spec: Architecture.
-        hyperparameters: Training hyperparameters.
-        execution: Placement to measure.
-        steps: Number of steps to measure.
-        warmup_steps: Number of steps before the measured steps.
-        seed: Seed of the initial weights, the order of edges and the negatives.
+    If the graph has fewer batches than steps, it is read again from the start.
 
     Raises:
         RequestError: The model cannot be built.
         DataError: The graph has no edge.
         HardwareError: The device cannot be used.
     """
-    with applied(execution) as device, seeded(seed, device):
+    with applied(execution) as device, seeded(SEED, device):
         reset_peak_memory(device)
-        model = build_graph_model(spec, graph, seed=seed, device=device).train()
+        model = build_graph_model(spec, graph, seed=SEED, device=device).train()
         optimizer = build_optimizer(model, hyperparameters)
-        batches = batches_for(model, execution.batch_size, hyperparameters, seed=seed)
+        batches = batches_for(model, execution.batch_size, hyperparameters, seed=SEED)
         full = max(1, batches.samples // batches.batch_size)  # a smaller last batch would be measured as a faster step
         drawing = Drawing(batches, device)
 
@@ -60,19 +53,14 @@ def time_ranking_steps(
                 epoch, index = divmod(number, full)
                 triples = drawing.batch(epoch, index)
                 with clock.step():
-                    model.reseed(step_seed(seed, epoch, index))
+                    model.reseed(step_seed(SEED, epoch, index))
                     ranking_step(model, optimizer, triples, hyperparameters)
             return list(clock.finished(wait=True))
 
-        take(range(warmup_steps), step_clock(device, lambda: drawing.seconds))
+        take(range(WARM_UP_STEPS), step_clock(device, lambda: drawing.seconds))
         drawn = drawing.seconds
-        taken = take(range(warmup_steps, warmup_steps + steps), step_clock(device, lambda: drawing.seconds))
-        return StepTiming.of_steps(
-            [step.wait + step.compute for step in taken],
-            wait_seconds=float(np.mean([step.wait for step in taken])),
-            load_seconds=(drawing.seconds - drawn) / steps,
-            peak_memory_bytes=peak_memory_bytes(device),
-        )
+        taken = take(range(WARM_UP_STEPS, WARM_UP_STEPS + steps), step_clock(device, lambda: drawing.seconds))
+        return timing_of(taken, (drawing.seconds - drawn) / steps, device)
 
 
 def time_steps_of(dataset: Dataset, spec: GraphSpec, execution: Execution, steps: int) -> StepTiming:

@@ -5,8 +5,7 @@ from typing import Self
 
 from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
 from shunter.engine.ranking.evaluation import RankingMetrics, UserFigures
-from shunter.engine.specs import AnyGraphSpec
-from shunter.engine.trained_model import Trained
+from shunter.engine.trained_model import AnyGraphSpec, Trained
 from shunter.statistics import mean_interval
 
 
@@ -42,12 +41,7 @@ class TrainedRanker(Trained[AnyGraphSpec, RankingHyperparameters, RankingMetrics
         return self.spec.family
 
     def with_test(self, figures: UserFigures, popularity: UserFigures) -> Self:
-        """Return the model with its quality on the test part, and write the quality to the model's folder.
-
-        Args:
-            figures: Quality on the test part for each user.
-            popularity: Quality of a ranking by popularity on the test part for each user.
-        """
+        """Return the model with its quality on the test part, user by user, and write it to the model's folder."""
         gain = mean_interval(figures.ndcg20 - popularity.ndcg20, seed=self.schedule.seed)
         found = self.model_copy(update={"test": figures.mean(), "popularity": popularity.mean(), "gain": gain})
         found.save()

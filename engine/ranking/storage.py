@@ -98,7 +98,9 @@ def load_ranker(directory: Path) -> StoredRanker:
             features = Features.from_dict(description["features"])
             user, item, checksum = description["user"], description["item"], description["sha256"]
             rows = {field.name: field.rows for field in features.categorical}
-            shape = dict(description.get("ranker") or _first_kind(spec))
+            # A file of the first format, which contains vectors only, does not name the ranker.
+            vectors = {"kind": "vectors", "width": spec.embedding_dim} if isinstance(spec, VectorSpec) else {}
+            shape = dict(description.get("ranker") or vectors)
             kind = RANKERS[shape.pop("kind")]
             with torch.device("meta"):  # allocates no memory
                 tensors = kind.empty(rows[user], rows[item], **shape).state_dict().values()
@@ -106,9 +108,3 @@ def load_ranker(directory: Path) -> StoredRanker:
             ranker = kind.empty(rows[user], rows[item], **shape)
         load_weights(ranker, tensors_of(file, weights, checksum), weights)
     return StoredRanker(ranker=ranker.eval(), spec=spec, features=features, user=user, item=item)
-
-
-def _first_kind(spec: GraphSpec) -> dict[str, Any]:
-    """Return the description of the ranker in a file of the first format, which contains vectors only."""
-    assert isinstance(spec, VectorSpec)
-    return {"kind": "vectors", "width": spec.embedding_dim}

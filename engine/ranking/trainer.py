@@ -23,10 +23,9 @@ from shunter.engine.config import Repeats
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.interrupt import deferred_interrupt
-from shunter.engine.loop.loss_watch import LossWatch
 from shunter.engine.loop.step import applied, peak_memory_bytes, reset_peak_memory, seeded
 from shunter.engine.loop.step_clock import step_clock
-from shunter.engine.loop.training_run import RunState, TrainingRun
+from shunter.engine.loop.training_run import LossWatch, RunState, TrainingRun, check_schedule
 from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
 from shunter.engine.ranking.evaluation import RankingMetrics, evaluate_ranking
 from shunter.engine.ranking.interactions import Interactions, read_graph, read_interactions
@@ -106,10 +105,7 @@ def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpoi
     Called again after an interruption, it ends with bitwise the same weights, on the same processor with the same
     number of threads. On a GPU the sums over edges have no fixed order.
 
-    Args:
-        job: Training job; its batch size is the number of positives.
-        hooks: Functions that are called during training.
-        checkpointing: Folder and frequency of the checkpoints; None keeps the state in memory only.
+    The batch size of the job is the number of positives.
 
     Raises:
         RequestError: The model cannot be built, no epoch is requested, or bf16 is requested.
@@ -164,13 +160,6 @@ class _State(RunState):
     best_figure: float = -1.0
     history: list[RankingReport] = field(default_factory=list)
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "_State":
-        values = dict(values)
-        figure = values.pop("best_ndcg", None)  # name in old checkpoints, when NDCG@20 was the only selection metric
-        history = [RankingReport.from_dict(report) for report in values["history"]]
-        return cls(**{**values, **({} if figure is None else {"best_figure": figure}), "history": history})
-
 
 class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
     """Training run of a graph model."""
@@ -195,17 +184,15 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
             history=tuple(state.history),
             best_epoch=state.best_epoch,
             validation=next(report.validation for report in state.history if report.step == state.best_step),
-            samples_seen=state.samples_seen,
-            train_seconds=state.train_seconds,
-            wait_seconds=state.wait_seconds,
-            compute_seconds=state.compute_seconds,
-            warm_up_steps=state.warm_up_steps,
-            warm_up_seconds=state.warm_up_seconds,
+            **self._progress,
             stop_reason=stop_reason,
             peak_memory_bytes=memory_bytes,
         )
 
     def _read_state(self, values: dict[str, Any]) -> _State:
+        if "best_ndcg" in values:  # name of the field in old checkpoints, when NDCG@20 was the only selection metric
+            values = {**values, "best_figure": values["best_ndcg"]}
+            del values["best_ndcg"]
         return _State.from_dict(values)
 
     def _train_epoch(self, raise_if_interrupted: Callable[[], None]) -> StopReason | None:
@@ -252,14 +239,9 @@ class _Run(TrainingRun[GraphModel, _State, RankingMetrics, RankingReport]):
         return RankingReport(
             epoch=state.epoch + 1,
             step=state.step,
-            samples_seen=state.samples_seen,
             train_loss=self.losses.check(state.step)[0] / state.epoch_samples,
             validation=validation,
-            train_seconds=state.train_seconds,
-            wait_seconds=state.wait_seconds,
-            compute_seconds=state.compute_seconds,
-            warm_up_steps=state.warm_up_steps,
-            warm_up_seconds=state.warm_up_seconds,
+            **self._progress,
         )
 
     def _enter(self, report: RankingReport) -> bool:
@@ -279,11 +261,7 @@ def step_seed(seed: int, epoch: int, index: int) -> int:
 
 def _check(job: GraphJob) -> None:
     hyperparameters, execution, schedule = job.hyperparameters, job.execution, job.schedule
-    if schedule.max_epochs < 1 or schedule.patience < 1:
-        raise RequestError(
-            "A training run needs at least one epoch and a patience of one, but max_epochs is "
-            f"{schedule.max_epochs} and patience is {schedule.patience}: raise them."
-        )
+    check_schedule(schedule)
     if execution.precision != "fp32":
         raise RequestError(f"Graph models are trained in fp32 only, not in {execution.precision}: choose fp32.")
     fewest = min(hyperparameters.negatives, hyperparameters.batch_scale)
@@ -317,11 +295,6 @@ def take_vectors(model: GraphModel, start: WarmStart) -> int:
     A stored model has the final vectors, not the embeddings before propagation or towers. The new model therefore
     propagates the vectors once more, and its first ranking differs from the ranking of the former model. New users and
     items, users and items without an edge, and all other weights keep their initial values.
-
-    Args:
-        model: Newly initialised model.
-        start: Former model, with the user and item ids that have the same meaning in both models. If the former model
-            is a fusion, one of its members.
 
     Returns:
         Number of copied vectors; 0 if the former model has no vectors or vectors of another width.

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shunter.engine.ranking.interactions import UNKNOWN
+from shunter.engine.ranking.interactions import UNKNOWN, is_among
 from shunter.errors import DataError
 from shunter.models.graph.spec import Graph
 
@@ -95,7 +95,13 @@ class TripleBatches:
         """Return the batch with a given index within an epoch."""
         rows = self._order(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
         users = self._users[rows]
-        drawn = self._negatives(np.repeat(users, self.negatives), np.random.default_rng([self.seed, epoch, index, 1]))
+        # A negative of each positive is drawn again while its user chose that item (rejection sampling).
+        random, of = np.random.default_rng([self.seed, epoch, index, 1]), np.repeat(users, self.negatives)
+        drawn = random.integers(UNKNOWN + 1, self._item_count, len(of))
+        wrong = np.flatnonzero(self._is_chosen(of, drawn))
+        while len(wrong):
+            drawn[wrong] = random.integers(UNKNOWN + 1, self._item_count, len(wrong))
+            wrong = wrong[self._is_chosen(of[wrong], drawn[wrong])]
         return Triples(
             users=torch.from_numpy(users),
             positives=torch.from_numpy(self._items[rows]),
@@ -109,29 +115,13 @@ class TripleBatches:
             return place[self._users].argsort(kind="stable")
         return random.permutation(self.samples)
 
-    def _negatives(self, users: np.ndarray, random: np.random.Generator) -> np.ndarray:
-        """Sample an item for each user, and sample again for users who chose that item (rejection sampling)."""
-        items = random.integers(UNKNOWN + 1, self._item_count, len(users))
-        wrong = np.flatnonzero(self._is_chosen(users, items))
-        while len(wrong):
-            items[wrong] = random.integers(UNKNOWN + 1, self._item_count, len(wrong))
-            wrong = wrong[self._is_chosen(users[wrong], items[wrong])]
-        return items
-
     def _is_chosen(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
         keys = users * self._item_count + items
-        if self._table is not None:
-            return self._table[keys]
-        places = np.searchsorted(self._chosen, keys)
-        return self._chosen[np.minimum(places, len(self._chosen) - 1)] == keys
+        return is_among(keys, self._chosen) if self._table is None else self._table[keys]
 
 
 class Drawing:
     """Sampler of training batches that moves them to a device and measures its own time.
-
-    Args:
-        batches: Batches to sample.
-        device: Device of the returned batches.
 
     Attributes:
         seconds: Seconds spent on sampling so far.

@@ -20,9 +20,7 @@ from shunter.engine.data.loader import BatchLoader
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import Metrics
 from shunter.engine.passes.record import PassRecord
-from shunter.engine.passes.registry import passes_of
-from shunter.engine.passes.role import Tried
-from shunter.engine.passes.trial import try_pass
+from shunter.engine.passes.role import Tried, passes_of, try_pass
 from shunter.errors import DataError, InfeasibleError, RequestError
 from shunter.extensions.compression.bench import Bench, weight_bytes
 from shunter.extensions.compression.compressed_versions import (

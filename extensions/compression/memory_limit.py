@@ -13,10 +13,9 @@ from shunter.engine.config import Execution, SelectBy
 from shunter.engine.data.arrays import read_array
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.calibration import log_losses
-from shunter.engine.ensemble.combined import PackedResult, combined_as
-from shunter.engine.ensemble.ensemble_selection import EnsembleSelection, select_ensemble
+from shunter.engine.ensemble.ensemble_selection import EnsembleSelection, PackedResult, combined_as, select_ensemble
 from shunter.engine.ensemble.result import FILE_OVERHEAD_BYTES, MemoryFit, TriedSize
-from shunter.engine.ensemble.weights import halves
+from shunter.engine.ensemble.selection import halves
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.metrics import Metrics, compute_task_metrics
 from shunter.engine.results import Evaluation

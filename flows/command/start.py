@@ -93,7 +93,6 @@ def start(flow: str, request: Request, **parameters: Any) -> Any:
 
 def _load_until_it_answers(server: TemporaryServer) -> None:
     """Import libraries that the flow needs later, one at a time while the server is not ready yet."""
-    from shunter.engine.libraries import load_libraries
     from shunter.tracking.store import is_file_store
 
     for name in (*(NEEDED_BY_OUR_STORE if is_file_store() else ()), *NEEDED):
@@ -101,6 +100,8 @@ def _load_until_it_answers(server: TemporaryServer) -> None:
             return
         import_module(name)
     if not server.has_answered:
+        from shunter.engine.executors.in_process import load_libraries
+
         load_libraries("cpu")
 
 

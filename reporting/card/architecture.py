@@ -1,6 +1,6 @@
 """Architecture of a model as it runs: its blocks, the data flow between them, and the shapes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Any
@@ -61,7 +61,11 @@ def describe_architecture(model: nn.Module, inputs: tuple[Any, ...]) -> Architec
     assert isinstance(layers, nn.Module)
     embeddings = getattr(model, "embeddings", None)
     recorder = _Recorder(dict(_blocks(layers)), len(inputs[0]))
-    leaves = {name: module for name, module in layers.named_modules() if _is_layer(module)}
+    leaves = {
+        name: module
+        for name, module in layers.named_modules()
+        if (_is_own(module) and not list(module.children())) or next(module.parameters(recurse=False), None) is not None
+    }
     with torch.enable_grad(), _hooked(recorder, layers, leaves):
         model(*inputs)
     dense = sum(parameter.numel() for parameter in layers.parameters())
@@ -69,7 +73,12 @@ def describe_architecture(model: nn.Module, inputs: tuple[Any, ...]) -> Architec
     return Architecture(
         blocks=recorder.finished(tables),
         layers=tuple(
-            Block(name=name, kind=type(module).__name__, shape=recorder.shapes.get(name), parameters=_own(module))
+            Block(
+                name=name,
+                kind=type(module).__name__,
+                shape=recorder.shapes.get(name),
+                parameters=sum(parameter.numel() for parameter in module.parameters(recurse=False)),
+            )
             for name, module in leaves.items()
         ),
         embedding_parameters=tables,
@@ -89,18 +98,9 @@ def _blocks(layers: nn.Module) -> Iterator[tuple[str, nn.Module]]:
             yield name, module
 
 
-def _is_layer(module: nn.Module) -> bool:
-    is_leaf = not list(module.children())
-    return (_is_own(module) and is_leaf) or next(module.parameters(recurse=False), None) is not None
-
-
 def _is_own(module: nn.Module) -> bool:
     """Return True if the class of a module is not a class of torch, so that the module belongs to a model family."""
     return not type(module).__module__.startswith("torch.")
-
-
-def _own(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters(recurse=False))
 
 
 class _Recorder:
@@ -115,7 +115,7 @@ class _Recorder:
         self._made_by: dict[Any, str] = {}  # node or leaf of the autograd graph -> name of the block
         self._order: list[str] = []
 
-    def enter(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
+    def enter(self, _: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return the inputs of the layers as named leaves of the autograd graph."""
         started = []
         names = iter((DENSE, EMBEDDINGS, *(f"input {number}" for number in range(len(arguments)))))
@@ -129,30 +129,30 @@ class _Recorder:
         self._kept = started
         return tuple(started)
 
-    def before(self, name: str, arguments: tuple[Any, ...]) -> None:
+    def before(self, name: str, _: nn.Module, arguments: tuple[Any, ...]) -> None:
         """Record the sources of a block's input, before the block runs."""
         self._inputs[name] = tuple(dict.fromkeys((*self._inputs.get(name, ()), *self._origins(arguments))))
 
-    def after(self, name: str, output: Any) -> None:
+    def after(self, name: str, module: nn.Module, arguments: Any, output: Any) -> None:
         """Record the outputs of a block after its run."""
         if name not in self._order:
             self._order.append(name)
         for tensor in _tensors(output):
             if tensor.grad_fn is not None:
                 self._made_by[tensor.grad_fn] = name
-        self.record_shape(name, output)
+        self.record_shape(name, module, arguments, output)
 
-    def record_shape(self, name: str, output: Any) -> None:
+    def record_shape(self, name: str, _: nn.Module, __: Any, output: Any) -> None:
         """Record the shape of the first output tensor, for one sample."""
         tensors = list(_tensors(output))
         if tensors:
             shape = tuple(tensors[0].shape)
             self.shapes[name] = shape[1:] if shape and shape[0] == self._samples else shape
 
-    def leave(self, output: Any) -> None:
+    def leave(self, module: nn.Module, arguments: Any, output: Any) -> None:
         """Record the sources of the logits, after all layers have run."""
         self._inputs[LOGITS] = tuple(self._origins((output,)))
-        self.record_shape(LOGITS, output)
+        self.record_shape(LOGITS, module, arguments, output)
 
     def finished(self, embedding_parameters: int) -> tuple[Block, ...]:
         """Return all blocks that ran, in the order in which they ran."""
@@ -198,32 +198,17 @@ class _Recorder:
 @contextmanager
 def _hooked(recorder: _Recorder, layers: nn.Module, leaves: dict[str, nn.Module]) -> Iterator[None]:
     """Register the hooks of a recorder for the duration of the `with` block."""
-
-    def enter(_: nn.Module, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
-        return recorder.enter(arguments)
-
-    def leave(_: nn.Module, __: Any, output: Any) -> None:
-        recorder.leave(output)
-
-    handles = [layers.register_forward_pre_hook(enter), layers.register_forward_hook(leave)]
+    handles = [layers.register_forward_pre_hook(recorder.enter), layers.register_forward_hook(recorder.leave)]
     for name, module in leaves.items():
-        handles.append(module.register_forward_hook(_with_output(partial(recorder.record_shape, name))))
+        handles.append(module.register_forward_hook(partial(recorder.record_shape, name)))
     for name, module in recorder.blocks.items():
-        handles.append(module.register_forward_pre_hook(_with_input(partial(recorder.before, name))))
-        handles.append(module.register_forward_hook(_with_output(partial(recorder.after, name))))
+        handles.append(module.register_forward_pre_hook(partial(recorder.before, name)))
+        handles.append(module.register_forward_hook(partial(recorder.after, name)))
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
-
-
-def _with_input(note: Callable[[tuple[Any, ...]], None]) -> Callable[[nn.Module, tuple[Any, ...]], None]:
-    return lambda _, arguments: note(arguments)
-
-
-def _with_output(note: Callable[[Any], None]) -> Callable[[nn.Module, Any, Any], None]:
-    return lambda _, __, output: note(output)
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:

@@ -1,7 +1,6 @@
 """Comparison of the result with baselines on the same test part."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
 
 import numpy as np
@@ -12,11 +11,10 @@ from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.ensemble.scored import score_test
 from shunter.engine.metrics import Metrics, compute_metrics, row_losses
-from shunter.engine.results import Evaluation
 from shunter.engine.trained_model import TrainedModel
 from shunter.frozen import Frozen
-from shunter.reporting.card.figures import BaselineFigures
-from shunter.reporting.card.quality import user_field, user_groups
+from shunter.reporting.card.figures import BaselineFigures, TrainedAt
+from shunter.reporting.card.quality import defined, user_field, user_groups
 from shunter.statistics import central_interval
 
 RESAMPLES = 1_000
@@ -35,11 +33,7 @@ class TrainedBaseline(Frozen):
     joules: float | None = Field(
         description="Energy of all training runs of the baseline, in joules; None if no meter or estimate is available."
     )
-    trained_at: datetime | None = Field(
-        default=None,
-        description="Time at which an earlier run trained the baseline; None if this run trained it.",
-        exclude_if=lambda at: at is None,
-    )
+    trained_at: TrainedAt = None
 
 
 class Rival(Frozen):
@@ -56,11 +50,7 @@ class Rival(Frozen):
     joules: float | None = Field(
         default=None, description="Energy to train the baseline, in joules; None if it was not measured."
     )
-    trained_at: datetime | None = Field(
-        default=None,
-        description="Time at which an earlier run trained the baseline; None if this run trained it.",
-        exclude_if=lambda at: at is None,
-    )
+    trained_at: TrainedAt = None
 
 
 def compare_baselines(
@@ -73,39 +63,33 @@ def compare_baselines(
 ) -> tuple[BaselineFigures, ...]:
     """Score each baseline on the test part and compare it with the result; the comparison does not select a model.
 
-    Args:
-        dataset: Data set that all models were trained on.
-        baselines: Baselines to compare.
-        result: Result of the run.
-        execution: Device and precision of the scoring.
-        seed: Seed of the bootstrap.
-
     Raises:
         CheckpointError: A file of a model is damaged.
         DataError: An array cannot be read.
     """
     if not baselines:
         return ()
-    field = user_field(dataset)
+    field, number = user_field(dataset), dataset.features.number
     groups = None if field is None else user_groups(dataset, field)
-    ours = _scored(result, dataset, execution)
+    labels, our_logits, weights = score_test(result.directory, dataset, execution).of_task(0)
     found = []
     for baseline in baselines:
-        model = baseline if isinstance(baseline, Rival) else baseline.model
-        labels, our_logits, weights = ours.of_task(0)
-        logits = np.load(model.test_logits) if isinstance(model, Rival) else _main_logits(model, dataset, execution)
-        number = dataset.features.number
+        if isinstance(baseline, Rival):
+            model, logits = baseline, np.load(baseline.test_logits)
+        else:
+            model = baseline.model
+            logits = score_test(model.directory, dataset, execution).of_task(0)[1]
         theirs, our_losses = (row_losses(labels, one, number) for one in (logits, our_logits))
         saving = relative_saving(theirs, our_losses, weights, groups, seed)
         quality = compute_metrics(labels, logits, weights, number)
         found.append(
             BaselineFigures(
                 name=model.name,
-                validation_auc=_defined(model.validation.auc),
-                validation_ne=_defined(model.validation.ne),
-                auc=_defined(quality.auc),
-                logloss=_defined(quality.logloss),
-                ne=_defined(quality.ne),
+                validation_auc=defined(model.validation.auc),
+                validation_ne=defined(model.validation.ne),
+                auc=defined(quality.auc),
+                logloss=defined(quality.logloss),
+                ne=defined(quality.ne),
                 rmse=quality.rmse,
                 mae=quality.mae,
                 train_seconds=baseline.train_seconds,
@@ -123,15 +107,13 @@ def compare_baselines(
 def baseline_metrics(baselines: Sequence[BaselineFigures], test: Metrics) -> dict[str, float]:
     """Return the MLflow metrics of the baselines, `baseline.*`, including the constant prediction of the base rate.
 
-    Args:
-        baselines: Compared baselines.
-        test: Quality of the result, from which the log loss of the base rate on the same rows is computed.
+    The log loss of the base rate is computed from the quality `test` of the result on the same rows.
     """
     values: dict[str, float | None] = {}
     if test.rmse is None:
         values["baseline.base_rate.ne"] = 1.0
         if test.ne:
-            values["baseline.base_rate.test.logloss"] = _defined(test.logloss / test.ne)
+            values["baseline.base_rate.test.logloss"] = defined(test.logloss / test.ne)
     for one in baselines:
         relative = "ne" if one.rmse is None else "relative_loss"
         values |= {
@@ -179,15 +161,3 @@ def relative_saving(
     drawn = random.poisson(1.0, (RESAMPLES, len(saved))).astype(np.float64)
     shares = (drawn @ saved) / np.maximum(drawn @ total, np.finfo(np.float64).tiny)
     return float(saved.sum() / total.sum()), *central_interval(shares)
-
-
-def _scored(model: TrainedModel | EnsembleResult, dataset: Dataset, execution: Execution) -> Evaluation:
-    return score_test(model.directory, dataset, execution)
-
-
-def _main_logits(model: TrainedModel, dataset: Dataset, execution: Execution) -> np.ndarray:
-    return _scored(model, dataset, execution).of_task(0)[1]
-
-
-def _defined(value: float) -> float | None:
-    return value if np.isfinite(value) else None

@@ -6,6 +6,7 @@ from itertools import pairwise
 from shunter.reporting.card.architecture import Architecture, Block
 
 WIDTH, HEIGHT, GAP_X, GAP_Y, MARGIN = 230, 62, 34, 46, 12
+LONGEST_TITLE = 29
 PASSING = "passing "  # prefix of the name of a gap in a row through which an arrow passes
 INPUT_COLOUR, BLOCK_COLOUR, OUTPUT_COLOUR = "#e8f1fb", "#ffffff", "#eaf6ea"
 
@@ -55,7 +56,8 @@ def _layout(blocks: tuple[Block, ...]) -> tuple[list[list[str]], list[list[str]]
             ways.append(way)
     place: dict[str, float] = {}
     for row in rows:
-        row.sort(key=lambda name: _mean([place[source] for source in feeds[name]]))
+        middle = {name: sum(place[source] for source in feeds[name]) / max(len(feeds[name]), 1) for name in row}
+        row.sort(key=lambda name: middle[name] if feeds[name] else 0.5)
         place |= {name: (position + 0.5) / len(row) for position, name in enumerate(row)}
     return rows, ways
 
@@ -68,36 +70,26 @@ def _width(row: list[str]) -> float:
     return sum(map(_box_width, row)) + GAP_X * (len(row) - 1)
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values) if values else 0.5
-
-
 def _box(block: Block, place: tuple[float, float]) -> str:
     middle, y = place
     colour = INPUT_COLOUR if block.kind == "input" else OUTPUT_COLOUR if block.kind == "output" else BLOCK_COLOUR
-    kind = "" if block.kind in ("input", "output") else f": {block.kind}"
+    title = block.name + ("" if block.kind in ("input", "output") else f": {block.kind}")
+    title = title if len(title) <= LONGEST_TITLE else title[: LONGEST_TITLE - 1] + "…"
+    details = "not run" if block.shape is None else f"gives {shape_text(block.shape)}"
+    details += f", {block.parameters:,} parameters" if block.parameters else ""
     return (
         f'<rect x="{middle - WIDTH / 2:g}" y="{y:g}" width="{WIDTH}" height="{HEIGHT}" rx="7" fill="{colour}" '
         'stroke="#9aa3af"/>'
         f'<text x="{middle:g}" y="{y + 26:g}" text-anchor="middle" font-size="14" font-weight="600">'
-        f"{html.escape(_short(block.name + kind))}</text>"
+        f"{html.escape(title)}</text>"
         f'<text x="{middle:g}" y="{y + 46:g}" text-anchor="middle" font-size="12" fill="#4b5563">'
-        f"{html.escape(_details(block))}</text>"
+        f"{html.escape(details)}</text>"
     )
-
-
-def _details(block: Block) -> str:
-    shape = "not run" if block.shape is None else f"gives {shape_text(block.shape)}"
-    return f"{shape}, {block.parameters:,} parameters" if block.parameters else shape
 
 
 def shape_text(shape: tuple[int, ...]) -> str:
     """Return a shape as text, such as `27 x 16`; `1` for a single number."""
     return " x ".join(map(str, shape)) or "1"
-
-
-def _short(text: str, most: int = 29) -> str:
-    return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _arrow(places: list[tuple[float, float]]) -> str:

@@ -4,16 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
-
-from torch import nn
 
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.config import Execution
 from shunter.engine.data.arrays import read_array
-from shunter.engine.data.dataset import Dataset
-from shunter.engine.data.days import date_texts
+from shunter.engine.data.dataset import Dataset, date_texts
 from shunter.engine.data.loader import BatchLoader, mean_ids_per_sample
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.ensemble.scored import score_test
@@ -21,8 +17,7 @@ from shunter.engine.trained_model import TrainedModel
 from shunter.ingestion.tables import table_ids
 from shunter.models.counting import count_layers, count_model
 from shunter.models.ensemble import Ensemble
-from shunter.models.spec import ModelSpec
-from shunter.reporting.card.architecture import Architecture, describe_architecture
+from shunter.reporting.card.architecture import describe_architecture
 from shunter.reporting.card.bootstrap import RESAMPLES
 from shunter.reporting.card.figures import (
     BaselineFigures,
@@ -55,22 +50,16 @@ def gather(
 
     The quality is that of the files that will be registered, on the test part, which is not used to select a model.
 
-    Args:
-        run_id: MLflow run of the training.
-        dataset: Data set of training and test.
-        members: Members that were trained to completion.
-        result: Result of combining the members.
-        execution: Device and precision of the scoring.
-        baselines: Baselines that were compared with the result.
-        seed: Seed of the bootstrap.
-        notes: Additional sentences for the warnings of the card.
-        promise: Guaranteed quality, in one sentence; empty if there is none.
+    `notes` are additional sentences for the warnings. `promise` is the guaranteed quality in one sentence, or empty.
 
     Raises:
         CheckpointError: A file of the result is damaged.
         DataError: An array cannot be read.
     """
     evaluation = score_test(result.directory, dataset, execution)
+    weights = {member.name: member.weight for member in result.members}
+    if result.kept == "single":
+        weights = {name: float(name == result.best_single) for name in weights}
     field = user_field(dataset)
     groups = None if field is None else user_groups(dataset, field)
     quality = evaluate_quality(evaluation, dataset, groups, seed=seed)
@@ -80,7 +69,7 @@ def gather(
         made_at=datetime.now(UTC).isoformat(timespec="seconds"),
         kept=result.kept,
         reason=result.reason,
-        members=_members(members, result, dataset),
+        members=tuple(_member(member, weights[member.name], dataset) for member in members),
         data=data,
         quality=quality,
         resampled=field or "rows",
@@ -155,18 +144,18 @@ def unknown_shares(dataset: Dataset) -> dict[str, float]:
     return shares
 
 
-def _members(members: Sequence[TrainedModel], result: EnsembleResult, dataset: Dataset) -> tuple[MemberFacts, ...]:
-    weights = {member.name: member.weight for member in result.members}
-    if result.kept == "single":
-        weights = {name: float(name == result.best_single) for name in weights}
-    return tuple(_member(member, weights[member.name], dataset) for member in members)
-
-
 def _member(member: TrainedModel, weight: float, dataset: Dataset) -> MemberFacts:
     model = load_model(member.directory, is_mapped=True)  # the weights are not changed
     assert not isinstance(model, Ensemble), f"{member.directory} holds an ensemble, expected a single model"
-    architecture = _architecture(model, dataset) if weight > 0 else None
-    counts = _counts(member.spec, dataset, member.hyperparameters.dense_optimizer)
+    architecture = None
+    if weight > 0:
+        rows = min(SAMPLES_SHOWN, dataset.splits["test"].rows)
+        batch = BatchLoader(dataset, "test", rows).read(slice(0, rows))
+        architecture = describe_architecture(model, batch.inputs)
+    features, optimizer = dataset.features, member.hyperparameters.dense_optimizer
+    ids: dict[str, Any] = {"ids_per_sample": mean_ids_per_sample(dataset), "dense_optimizer": optimizer}
+    counts = count_model(member.spec, features, **ids)
+    layers = count_layers(member.spec, features, batch_size=COUNTED_BATCH, **ids)
     energy = member.energy
     return MemberFacts(
         name=member.name,
@@ -176,10 +165,10 @@ def _member(member: TrainedModel, weight: float, dataset: Dataset) -> MemberFact
         hyperparameters=_plain(member.hyperparameters.to_dict()),
         schedule=_plain(asdict(member.schedule)),
         architecture=architecture,
-        train_flops_per_sample=counts.get("train_flops"),
-        forward_flops_per_sample=counts.get("forward_flops"),
-        parameter_bytes=_parameter_bytes(member.directory),
-        optimizer_bytes=None if "optimizer_bytes" not in counts else int(counts["optimizer_bytes"]),
+        train_flops_per_sample=counts.matmul_flops_per_sample,
+        forward_flops_per_sample=sum(layer.flops for layer in layers if layer.phase == "forward") / COUNTED_BATCH,
+        parameter_bytes=(member.directory / "model.safetensors").stat().st_size,  # all parameters for scoring
+        optimizer_bytes=int(counts.optimizer_bytes),
         peak_memory_bytes=member.peak_memory_bytes,
         placement=member.placement.label,
         epochs=len(member.history),
@@ -196,32 +185,9 @@ def _member(member: TrainedModel, weight: float, dataset: Dataset) -> MemberFact
     )
 
 
-def _architecture(model: nn.Module, dataset: Dataset) -> Architecture:
-    rows = min(SAMPLES_SHOWN, dataset.splits["test"].rows)
-    batch = BatchLoader(dataset, "test", rows).read(slice(0, rows))
-    return describe_architecture(model, batch.inputs)
-
-
-def _parameter_bytes(directory: Path) -> int:
-    """Return the bytes of the weight file, which contains all parameters for scoring."""
-    return (directory / "model.safetensors").stat().st_size
-
-
 def _plain(values: Mapping[str, Any]) -> dict[str, object]:
     """Return the values in the types that JSON loads, so that a card is equal after writing and reading."""
     return json.loads(json.dumps(values))
-
-
-def _counts(spec: ModelSpec, dataset: Dataset, dense_optimizer: str) -> Mapping[str, float]:
-    """Return FLOPs per sample (training, forward) and bytes of optimizer state, counted from the architecture."""
-    ids: dict[str, Any] = {"ids_per_sample": mean_ids_per_sample(dataset), "dense_optimizer": dense_optimizer}
-    counts = count_model(spec, dataset.features, **ids)
-    layers = count_layers(spec, dataset.features, batch_size=COUNTED_BATCH, **ids)
-    return {
-        "train_flops": counts.matmul_flops_per_sample,
-        "forward_flops": sum(layer.flops for layer in layers if layer.phase == "forward") / COUNTED_BATCH,
-        "optimizer_bytes": counts.optimizer_bytes,
-    }
 
 
 FEW_POSITIVES = 500
@@ -250,15 +216,21 @@ def uses(dataset: Dataset, data: DataFacts) -> tuple[str, ...]:
 
 def limits(data: DataFacts, quality: tuple[TaskQuality, ...], user: str | None) -> tuple[str, ...]:
     """Return sentences for the card that warn of limitations of the data and of the measured quality."""
-    found = [_split(data), _intervals(user)]
+    independent = (
+        "The intervals take rows as independent, for no field names a user: where rows of one user are alike, they are "
+        "too narrow."
+        if user is None
+        else f"The intervals resample whole users, by the field {user}; they do not hold another seed of the training."
+    )
     is_number = any(one.is_number for one in quality)
-    found += [
+    return (
+        _split(data),
+        independent,
         "It learned from what was shown and logged: what was never shown, or shown to few, it judges by little.",
         *_fields(data),
-        *(_mean_label(data) if is_number else _base_rate(data)),
+        *_base_rate(data, is_number=is_number),
         *(sentence for task_quality in quality for sentence in _quality(task_quality)),
-    ]
-    return tuple(found)
+    )
 
 
 def _split(data: DataFacts) -> str:
@@ -273,20 +245,9 @@ def _split(data: DataFacts) -> str:
     )
 
 
-def _intervals(user: str | None) -> str:
-    if user is None:
-        return (
-            "The intervals take rows as independent, for no field names a user: where rows of one user are alike, they "
-            "are too narrow."
-        )
-    return f"The intervals resample whole users, by the field {user}; they do not hold another seed of the training."
-
-
 def _fields(data: DataFacts) -> list[str]:
     unknown = [
-        f"{field.name} ({field.unknown_share:.0%})"
-        for field in data.fields
-        if field.unknown_share is not None and field.unknown_share > MOST_UNKNOWN
+        f"{field.name} ({share:.0%})" for field in data.fields if (share := field.unknown_share or 0.0) > MOST_UNKNOWN
     ]
     missing = [
         f"{field.name} ({field.missing_share:.0%})" for field in data.fields if field.missing_share > MOST_MISSING
@@ -299,17 +260,15 @@ def _fields(data: DataFacts) -> list[str]:
     return sentences
 
 
-def _mean_label(data: DataFacts) -> list[str]:
+def _base_rate(data: DataFacts, *, is_number: bool) -> list[str]:
     train, test = data.base_rates["train"], data.base_rates["test"]
-    if not train or abs(test / train - 1) <= BASE_RATE_CHANGE:
-        return []
-    return [f"The mean label is {test:.4g} in the test part and was {train:.4g} in training, which predictions follow."]
-
-
-def _base_rate(data: DataFacts) -> list[str]:
-    train, test = data.base_rates["train"], data.base_rates["test"]
-    sentences = []
-    if train and abs(test / train - 1) > BASE_RATE_CHANGE:
+    sentences, is_changed = [], train and abs(test / train - 1) > BASE_RATE_CHANGE
+    if is_number:
+        mean = (
+            f"The mean label is {test:.4g} in the test part and was {train:.4g} in training, which predictions follow."
+        )
+        return [mean] if is_changed else []
+    if is_changed:
         sentences.append(
             f"The share of positives is {test:.4f} in the test part and was {train:.4f} in training: probabilities "
             "follow the latter."

@@ -2,6 +2,7 @@
 
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import Field
 
@@ -11,6 +12,14 @@ from shunter.frozen import Frozen
 from shunter.reporting.card.architecture import Architecture
 from shunter.reporting.card.bootstrap import Statistic
 from shunter.reporting.card.calibration import ReliabilityBin
+
+TrainedAt = Annotated[
+    datetime | None,
+    Field(
+        description="Time at which an earlier run trained the baseline; None if this run trained it.",
+        exclude_if=lambda at: at is None,
+    ),
+]
 
 
 class QualityFigure(Frozen):
@@ -233,11 +242,7 @@ class BaselineFigures(Frozen):
     saving_low: float = Field(description="Lower bound of the relative loss reduction with 95 % confidence.")
     saving_high: float
     is_result: bool = Field(default=False, description="Whether the baseline itself was selected as the result.")
-    trained_at: datetime | None = Field(
-        default=None,
-        description="Time at which an earlier run trained the baseline; None if this run trained it.",
-        exclude_if=lambda at: at is None,
-    )
+    trained_at: TrainedAt = None
 
     @property
     def summary(self) -> str:

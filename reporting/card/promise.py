@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from shunter.engine.config import Execution
-from shunter.engine.data.dataset import Dataset
-from shunter.engine.data.days import days_of
+from shunter.engine.data.dataset import Dataset, days_of
 from shunter.engine.ensemble.guarantee import LEAST_UNITS, Bounds, bounds
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.ensemble.scored import score_test
@@ -44,7 +43,12 @@ class Promise(Frozen):
     @property
     def shortfall(self) -> str | None:
         """Limits that the bounds miss, with the differences, in one sentence; None if the bounds keep all limits."""
-        return "; ".join(filter(None, (self._auc_shortfall(), self._ne_shortfall()))) or None
+        found = self.bounds
+        short = (
+            self._shortfall("AUC", found.auc, found.auc_low, "at least", ("--min-auc", self.min_auc)),
+            self._shortfall("NE", found.ne, found.ne_high, "at most", ("--max-ne", self.max_ne)),
+        )
+        return "; ".join(filter(None, short)) or None
 
     @property
     def sentence(self) -> str:
@@ -88,26 +92,19 @@ class Promise(Frozen):
             return f"{LEAST_UNITS} independent {'rows' if self.unit == ROWS else 'users or days'} are needed"
         return "it holds one class, or hardly any rows of the other"
 
-    def _auc_shortfall(self) -> str | None:
-        low, asked = self.bounds.auc_low, self.min_auc
-        if asked is None or low >= asked:
+    def _shortfall(
+        self, name: str, measured: float, bound: float, at: str, limit: tuple[str, float | None]
+    ) -> str | None:
+        """Return how a bound misses the limit of an option."""
+        option, asked = limit
+        sign = 1 if at == "at least" else -1
+        if asked is None or sign * bound >= sign * asked:
             return None
-        if math.isnan(low):
-            return f"its AUC on the test part has no bound{self._units}: {self._unbounded}"
+        if math.isnan(bound):
+            return f"its {name} on the test part has no bound{self._units}: {self._unbounded}"
         return (
-            f"with confidence {self.confidence:g} its AUC on the test part is at least {low:.4f}, which misses "
-            f"--min-auc {asked:g} by {asked - low:.4f} (measured: {self.bounds.auc:.4f})"
-        )
-
-    def _ne_shortfall(self) -> str | None:
-        high, asked = self.bounds.ne_high, self.max_ne
-        if asked is None or high <= asked:
-            return None
-        if math.isnan(high):
-            return f"its NE on the test part has no bound{self._units}: {self._unbounded}"
-        return (
-            f"with confidence {self.confidence:g} its NE on the test part is at most {high:.4f}, which misses "
-            f"--max-ne {asked:g} by {high - asked:.4f} (measured: {self.bounds.ne:.4f})"
+            f"with confidence {self.confidence:g} its {name} on the test part is {at} {bound:.4f}, which misses "
+            f"{option} {asked:g} by {sign * (asked - bound):.4f} (measured: {measured:.4f})"
         )
 
 
@@ -117,12 +114,6 @@ def measure_promise(
     """Measure the bounds of the quality that a request guarantees; return None if the request sets no confidence.
 
     The test part was not used to fit or select anything: neither weights nor epochs, settings, members or calibration.
-
-    Args:
-        request: Request of the run.
-        dataset: Data that the result was trained on.
-        result: Result that is to be registered.
-        execution: Device and precision of the scoring.
 
     Raises:
         CheckpointError: A file of the result is damaged.
@@ -169,11 +160,7 @@ def independent_units(dataset: Dataset) -> tuple[str, np.ndarray | None]:
 def newest_day(dataset: Dataset, labels: np.ndarray, logits: np.ndarray, known: np.ndarray) -> str:
     """Return a sentence about the difference of base rates between the newest test day and the validation part.
 
-    Args:
-        dataset: Data set.
-        labels: Labels of the test part, 0 or 1, `[rows]`.
-        logits: Predicted log odds, `[rows]`.
-        known: Indices of the rows that have a label.
+    Of the labels and log odds of the test part, those at the indices `known` are used.
     """
     days = days_of(dataset, "test")
     if days is None:

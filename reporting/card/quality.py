@@ -5,16 +5,18 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from shunter.engine.checkpoint.scoring import load_to_score
 from shunter.engine.config import Execution
 from shunter.engine.data.arrays import read_array
+from shunter.engine.data.batch import Bags, make_batch
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.loop.evaluation import evaluate
-from shunter.engine.metrics import further_metrics, grouped_area_under_roc, grouped_ranking
+from shunter.engine.metrics import further_metrics, grouped_area_under_roc, grouped_ranking, predict
 from shunter.engine.results import Evaluation
+from shunter.frozen import Frozen
 from shunter.ingestion.batch import MISSING_KEY
-from shunter.models.spec import NumberLabel
 from shunter.reporting.card.bootstrap import RESAMPLES, bootstrap
 from shunter.reporting.card.calibration import expected_calibration_error, reliability
 from shunter.reporting.card.figures import QualityFigure, TaskQuality
@@ -36,10 +38,15 @@ def evaluate_quality(
         resamples: Number of resamples.
     """
     judged = []
+    number = dataset.features.number
     for task, labels, logits, weights, rows in _tasks(evaluation, dataset):
         own = None if groups is None else groups[rows]
-        number = dataset.features.number
-        is_grouped = dataset.grouped_by is not None and number is None
+        classes = (np.ones(len(labels), bool),) if number else (labels == 0, labels == 1)
+        grouped: dict[str, float | None] = {}
+        if own is not None and dataset.grouped_by is not None and number is None:
+            ndcg, mrr = grouped_ranking(labels, logits, own)  # these ignore the weights of rows
+            gauc = grouped_area_under_roc(labels, logits, own, weights)
+            grouped = {"gauc": defined(gauc), "ndcg": defined(ndcg), "mrr": defined(mrr)}
         sampled = {"weights": weights, "groups": own, "seed": seed, "resamples": resamples}
         intervals = bootstrap(labels, logits, **sampled, number=number)
         bins = reliability(labels, logits, weights, number=number)
@@ -47,11 +54,11 @@ def evaluate_quality(
             QualityFigure(
                 task=task,
                 name=name,
-                value=_defined(intervals[name].value),
-                low=_defined(intervals[name].low),
-                high=_defined(intervals[name].high),
+                value=defined(one.value),
+                low=defined(one.low),
+                high=defined(one.high),
             )
-            for name in intervals
+            for name, one in intervals.items()
         )
         judged.append(
             TaskQuality(
@@ -61,27 +68,13 @@ def evaluate_quality(
                 calibration_error=expected_calibration_error(bins),
                 rows=len(labels),
                 positives=0 if number else int((labels > 0).sum()),
-                **_within_groups(labels, logits, own, weights) if own is not None and is_grouped else {},
+                **grouped,
                 more={} if number else further_metrics(labels, logits, weights),
-                users=None if own is None else min(len(np.unique(own[rows])) for rows in _classes(labels, number)),
+                users=None if own is None else min(len(np.unique(own[rows])) for rows in classes),
                 is_number=number is not None,
             )
         )
     return tuple(judged)
-
-
-def _classes(labels: np.ndarray, number: NumberLabel | None) -> tuple[np.ndarray, ...]:
-    """Return a mask of the rows for each class; with a numeric label all rows are one class."""
-    return (np.ones(len(labels), bool),) if number else (labels == 0, labels == 1)
-
-
-def _within_groups(
-    labels: np.ndarray, logits: np.ndarray, groups: np.ndarray, weights: np.ndarray | None
-) -> dict[str, float | None]:
-    """Return GAUC, NDCG and MRR within groups such as users; NDCG and MRR ignore the weights of rows."""
-    ndcg, mrr = grouped_ranking(labels, logits, groups)
-    gauc = grouped_area_under_roc(labels, logits, groups, weights)
-    return {name: _defined(value) for name, value in (("gauc", gauc), ("ndcg", ndcg), ("mrr", mrr))}
 
 
 def group_metrics(quality: Iterable[TaskQuality]) -> dict[str, float]:
@@ -148,5 +141,70 @@ def _tasks(
             yield name, labels[rows], logits[rows], weights[rows], rows
 
 
-def _defined(value: float) -> float | None:
+def defined(value: float) -> float | None:
+    """Return a figure, or None if it is not finite."""
     return value if math.isfinite(value) else None
+
+
+LARGEST_ODDS_RATIO = 2.0  # largest accepted ratio between the odds of the score and the base rate, in either direction
+
+
+class UnknownRow(Frozen):
+    """Score of a row without any known value.
+
+    Attributes:
+        probability: Predicted probability of the main label, or the predicted number.
+        base_rate: Share of positives in the training part, or the mean label.
+        is_number: Whether the label is numeric.
+    """
+
+    probability: float
+    base_rate: float
+    is_number: bool = False
+
+    @property
+    def is_far_off(self) -> bool:
+        """Return True if the odds of score and base rate differ by more than the factor `LARGEST_ODDS_RATIO`."""
+        if self.is_number or not 0 < self.base_rate < 1:
+            return False
+        if not 0 < self.probability < 1:
+            return True
+        odds = math.log(self.probability / (1 - self.probability)) - math.log(self.base_rate / (1 - self.base_rate))
+        return abs(odds) > math.log(LARGEST_ODDS_RATIO)
+
+    @property
+    def sentence(self) -> str:
+        """Score and base rate, and advice if they differ much."""
+        average = f"the average is {self.base_rate:.3f}"
+        told = f"A row of values that training never saw scores {self.probability:.3f}; {average}."
+        advice = " Do not trust rows with many such values: `shunter predict --max-unknown SHARE` refuses them."
+        return told + (advice if self.is_far_off else "")
+
+
+@torch.no_grad()
+def score_unknown_row(directory: Path, dataset: Dataset, execution: Execution) -> UnknownRow:
+    """Score a row in which every id is 0, every number is missing and every list is empty.
+
+    Raises:
+        CheckpointError: A file of the model is damaged.
+    """
+    features = dataset.features
+    single = sum(not field.multi_valued for field in features.categorical)
+    lists = [field for field in features.categorical if field.multi_valued]
+    none, empty = np.empty(0, np.int32), np.zeros(1, np.int64)
+    batch = make_batch(
+        features,
+        dense=np.zeros((1, len(features.dense)), np.float32) if features.dense else None,
+        categorical=np.zeros((1, single), np.int32) if single else None,
+        bags=[
+            Bags(values=none, lengths=empty, weights=none.astype(np.float32) if field.is_weighted else None)
+            for field in lists
+        ],
+    )
+    model = load_to_score(directory, execution)
+    logits = model(*batch.to(execution.device).inputs).float().reshape(1, -1)
+    return UnknownRow(
+        probability=float(predict(logits[0, :1].cpu().numpy(), features.number)[0]),
+        base_rate=float(dataset.splits["train"].base_rate),
+        is_number=features.number is not None,
+    )

@@ -54,18 +54,7 @@ def ranking_card(
     reason: str = "",
     index: str = "",
 ) -> str:
-    """Return the whole model card of a ranking model.
-
-    Args:
-        trained: Trained model.
-        dataset: Data set of the training.
-        graph: Graph of the training.
-        figures: Metrics of each user on the test part.
-        breakdown: Ranking by list length and by groups of items and users.
-        baselines: Compared baselines.
-        reason: Reason for the choice of the model.
-        index: Search method for the best items.
-    """
+    """Return the whole model card of a ranking model."""
     title = f"# Model card: {trained.spec.family} on {dataset.name}"
     parts = [
         title,
@@ -152,22 +141,18 @@ def _demand(trained: TrainedRanker, graph: Graph) -> list[tuple[str, str]]:
 
 
 def _training(trained: TrainedRanker) -> list[tuple[str, str]]:
-    energy = trained.energy
+    energy, family = trained.energy, trained.spec.family
     joules = "unavailable" if energy.joules is None else f"{energy.joules:,.0f} J, {energy.method}"
     return [
         ("placement", trained.placement.label),
-        *((name, f"{value:g}") for name, value in _learned_with(trained).items()),
+        # A model that is solved in closed form has no hyperparameters.
+        *((name, f"{value:g}") for name, value in trained.hyperparameters.to_dict().items() if learns_in_steps(family)),
         ("epochs, the best", f"{len(trained.history)}, {trained.best_epoch}"),
         ("ended by", trained.stopped_because),
         ("seed", str(trained.schedule.seed)),
         ("wall clock, measured", f"{trained.train_seconds:.1f} s"),
         ("energy", joules),
     ]
-
-
-def _learned_with(trained: TrainedRanker) -> dict[str, float]:
-    """Return the hyperparameters of the training; empty for a model that is solved in closed form."""
-    return trained.hyperparameters.to_dict() if learns_in_steps(trained.spec.family) else {}
 
 
 def _data(dataset: Dataset, graph: Graph) -> list[tuple[str, str]]:
@@ -218,10 +203,6 @@ class IndexFigures(Frozen):
 def index_of(dataset: Dataset, trained: TrainedRanker) -> IndexFigures:
     """Build an index as a server does, and measure its recall for users and their interactions before the test part.
 
-    Args:
-        dataset: Data set.
-        trained: Trained ranker.
-
     Raises:
         CheckpointError: A file of the model is damaged.
     """
@@ -229,12 +210,7 @@ def index_of(dataset: Dataset, trained: TrainedRanker) -> IndexFigures:
 
 
 def try_index(ranker: Ranker, seen: Interactions) -> IndexFigures:
-    """Build an index of a ranker in memory, and measure its recall; see `index_of`.
-
-    Args:
-        ranker: Ranker whose items are indexed.
-        seen: Interactions of each user, whose items are excluded.
-    """
+    """Build an index of a ranker in memory, and measure its recall without items that users saw; see `index_of`."""
     items = np.arange(UNKNOWN + 1, len(ranker.item_degrees))
     exact = f"The best of {len(items):,} items are found by all scores (exact)"
     if (reason := why_exact(ranker)) is not None:
@@ -243,21 +219,17 @@ def try_index(ranker: Ranker, seen: Interactions) -> IndexFigures:
         why = f"an index has no lists of {max(MEASURED_AT)} to offer below {FEWEST_ITEMS:,}"
         return IndexFigures(sentence=f"{exact}: {why}.", items=len(items))
     try:
-        measured = build_index(ranker, items, _tried(ranker, seen), least_recall=0.0).measured
+        known = np.flatnonzero(ranker.user_degrees.numpy() > 0)
+        users = np.random.default_rng(0).permutation(known)[:TRIED_USERS]
+        ends = zip(*(np.searchsorted(seen.users, users, side=side) for side in ("left", "right")), strict=True)
+        seen_places = [seen.items[begin:end] - UNKNOWN - 1 for begin, end in ends]
+        measured = build_index(ranker, items, (users, seen_places), least_recall=0.0).measured
     except RequestError as error:
         return IndexFigures(sentence=f"{exact}: {error}", items=len(items))
     assert measured is not None
     return IndexFigures(
         sentence=_as_text(measured), items=len(items), recall=measured.recall, build_seconds=measured.build_seconds
     )
-
-
-def _tried(ranker: Ranker, seen: Interactions) -> tuple[np.ndarray, list[np.ndarray]]:
-    """Return random users with interactions, and the positions of the items of each user."""
-    known = np.flatnonzero(ranker.user_degrees.numpy() > 0)
-    users = np.random.default_rng(0).permutation(known)[:TRIED_USERS]
-    first, last = (np.searchsorted(seen.users, users, side=side) for side in ("left", "right"))
-    return users, [seen.items[begin:end] - UNKNOWN - 1 for begin, end in zip(first, last, strict=True)]
 
 
 def _as_text(measured: MeasuredIndex) -> str:

@@ -1,7 +1,6 @@
 """Comparison of a graph model with the rankings of baselines on the same test part."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING
 
 import torch
@@ -14,6 +13,7 @@ from shunter.engine.ranking.interactions import read_before_test, read_interacti
 from shunter.engine.ranking.result import TrainedRanker
 from shunter.engine.ranking.storage import load_ranker
 from shunter.frozen import Frozen
+from shunter.reporting.card.figures import TrainedAt
 from shunter.statistics import mean_interval
 
 if TYPE_CHECKING:
@@ -34,11 +34,7 @@ class RankedBaseline(Frozen):
     joules: float | None = Field(
         description="Energy of all training runs of the baseline, in joules; None if no meter or estimate is available."
     )
-    trained_at: datetime | None = Field(
-        default=None,
-        description="Time at which an earlier run trained the baseline; None if this run trained it.",
-        exclude_if=lambda at: at is None,
-    )
+    trained_at: TrainedAt = None
 
 
 class RankingBaseline(Frozen):
@@ -58,11 +54,7 @@ class RankingBaseline(Frozen):
     gain_high: float
     is_result: bool = Field(default=False, description="Whether the baseline itself was selected as the result.")
     is_asked: bool = Field(default=False, description="Whether this is the requested model and not a baseline.")
-    trained_at: datetime | None = Field(
-        default=None,
-        description="Time at which an earlier run trained the baseline; None if this run trained it.",
-        exclude_if=lambda at: at is None,
-    )
+    trained_at: TrainedAt = None
 
     @property
     def summary(self) -> str:
@@ -82,9 +74,6 @@ class RankingEvaluator:
     """Evaluator of stored ranking models on the test part; items seen in earlier parts are not recommended.
 
     The ranking by popularity is evaluated once for all models that were trained on the same interactions.
-
-    Args:
-        dataset: Data set.
     """
 
     def __init__(self, dataset: Dataset) -> None:
@@ -123,14 +112,7 @@ def evaluate_on_test(dataset: Dataset, trained: TrainedRanker) -> "tuple[Trained
 def compare_rankings(
     baselines: Sequence[RankedBaseline], others: Sequence[UserFigures], result: TrainedRanker, figures: UserFigures
 ) -> tuple[RankingBaseline, ...]:
-    """Compare each baseline with the result, user by user; the comparison does not select a model.
-
-    Args:
-        baselines: Baselines, and the requested model.
-        others: Metrics of each baseline on the test part, for each user.
-        result: Result of the run.
-        figures: Metrics of the result on the test part, for each user.
-    """
+    """Compare each baseline with the result by the metrics of each user; the comparison does not select a model."""
     found = []
     for baseline, of_baseline in zip(baselines, others, strict=True):
         model, test = baseline.model, of_baseline.mean()

@@ -99,12 +99,7 @@ class RankingSides(Frozen):
 
 
 def summarise_ranking(name: str, breakdown: Breakdown) -> RankingBreakdown:
-    """Return means and intervals of the output of `shunter.engine.ranking.breakdown.break_down`.
-
-    Args:
-        name: Name of the model.
-        breakdown: Ranking of the model, user by user.
-    """
+    """Return means and intervals of a ranking that `shunter.engine.ranking.breakdown.break_down` returned."""
     shown = breakdown.novelty[np.isfinite(breakdown.novelty)]
     return RankingBreakdown(
         name=name,

@@ -17,6 +17,10 @@ WORDS = {
     "mae": "MAE, mean absolute error",
     "relative_loss": "relative loss, over that of the best constant prediction",
 }
+BOUNDS = (
+    "On the test part, which has fitted and chosen nothing: the bound of a bootstrap, that of the AUC checked by "
+    "DeLong's variance. `shunter nightly` checks it again on each new day."
+)
 MIB = 2**20
 
 
@@ -30,9 +34,16 @@ def card_title(card: ModelCard) -> str:
 def sections(card: ModelCard) -> list[Section]:
     """Return all sections of a model card."""
     return [
-        Section("In short", _summary(card)),
+        Section(
+            "In short",
+            [
+                Paragraph(summary_sentence(card)),
+                Paragraph(card.reason),
+                Paragraph(f"Run {card.run_id}, card made {card.made_at}."),
+            ],
+        ),
         Section("Quality on the test part", _quality(card)),
-        *([Section("Guaranteed quality", _promise(card))] if card.promise else []),
+        *([Section("Guaranteed quality", [Paragraph(card.promise), Paragraph(BOUNDS)])] if card.promise else []),
         *([Section("Baselines", _baselines(card))] if card.baselines else []),
         Section("Architecture", _architecture(card)),
         Section("Demand", [_demand(card)]),
@@ -56,14 +67,6 @@ def summary_sentence(card: ModelCard) -> str:
     return f"Test AUC {first}, log loss {second}, NE {third}, on {quality.rows:,} rows."
 
 
-def _summary(card: ModelCard) -> list[Part]:
-    return [
-        Paragraph(summary_sentence(card)),
-        Paragraph(card.reason),
-        Paragraph(f"Run {card.run_id}, card made {card.made_at}."),
-    ]
-
-
 def _quality(card: ModelCard) -> list[Part]:
     by = "rows" if card.resampled == "rows" else f"users (field {card.resampled})"
     parts: list[Part] = [
@@ -81,29 +84,20 @@ def _quality(card: ModelCard) -> list[Part]:
             rows.append(("NDCG and mean reciprocal rank by user", f"{quality.ndcg:.4f}, {quality.mrr:.4f}"))
         rows += [(name, f"{value:.4f}") for name, value in quality.more.items()]
         rows.append(("expected calibration error of the bins below", f"{quality.calibration_error:.4f}"))
-        label = f"label {quality.task}" if quality.task else "figure"
+        label, of = (f"label {quality.task}", f" of {quality.task}") if quality.task else ("figure", "")
+        positives = "" if quality.is_number else f", {quality.positives:,} positive"
+        title = f"Calibration{of} on the test part"
+        drawing = calibration_svg(quality.reliability, title, is_number=quality.is_number)
         parts += [
-            Table((label, f"{quality.rows:,} rows" + _positives(quality)), rows),
-            Picture(calibration_file(quality), _calibration_svg(quality), f"Calibration {quality.task}".strip()),
+            Table((label, f"{quality.rows:,} rows{positives}"), rows),
+            Picture(calibration_file(quality), drawing, f"Calibration {quality.task}".strip()),
         ]
     return parts
-
-
-def _positives(quality: TaskQuality) -> str:
-    return "" if quality.is_number else f", {quality.positives:,} positive"
 
 
 def _is_number(card: ModelCard) -> bool:
     """Return True if the label of the model is numeric."""
     return any(quality.is_number for quality in card.quality)
-
-
-def _promise(card: ModelCard) -> list[Part]:
-    how = (
-        "On the test part, which has fitted and chosen nothing: the bound of a bootstrap, that of the AUC checked by "
-        "DeLong's variance. `shunter nightly` checks it again on each new day."
-    )
-    return [Paragraph(card.promise), Paragraph(how)]
 
 
 def _predictions(card: ModelCard) -> list[Part]:
@@ -186,13 +180,15 @@ def _built(member: MemberFacts) -> list[Part]:
 def _demand(card: ModelCard) -> Part:
     rows = []
     for member in card.chosen:
-        architecture = member.architecture
+        architecture, halved = member.architecture, ""
         assert architecture is not None
+        if member.spec.get("table_precision", "fp32") != "fp32":
+            halved = f" in fp16 ({_mib(2 * architecture.embedding_parameters)})"
         rows.append(
             (
                 member.name,
                 f"{architecture.dense_parameters:,}",
-                f"{architecture.embedding_parameters:,}{_precision(member)}",
+                f"{architecture.embedding_parameters:,}{halved}",
                 _flops(member.forward_flops_per_sample),
                 _flops(member.train_flops_per_sample),
                 _mib(member.parameter_bytes),
@@ -213,14 +209,6 @@ def _demand(card: ModelCard) -> Part:
     return Table(columns, rows)
 
 
-def _precision(member: MemberFacts) -> str:
-    """Return precision and size of the embedding tables as text if they are in fp16; otherwise an empty text."""
-    assert member.architecture is not None
-    if member.spec.get("table_precision", "fp32") == "fp32":
-        return ""
-    return f" in fp16 ({_mib(2 * member.architecture.embedding_parameters)})"
-
-
 def _training(card: ModelCard) -> list[Part]:
     rows = [
         (
@@ -230,7 +218,7 @@ def _training(card: ModelCard) -> list[Part]:
             f"{member.epochs} (kept: {member.best_epoch}), {member.stopped_because}",
             f"{member.train_seconds:,.1f} s, measured",
             f"{member.samples_per_second:,.0f}",
-            _energy(member),
+            "unavailable" if (used := member.energy_joules) is None else f"{used:,.0f} J, {member.energy_method}",
             _number(
                 member.validation_auc if member.validation_relative_loss is None else member.validation_relative_loss
             ),
@@ -325,24 +313,12 @@ def calibration_file(quality: TaskQuality) -> str:
     return f"calibration-{quality.task}.svg" if quality.task else "calibration.svg"
 
 
-def _calibration_svg(quality: TaskQuality) -> str:
-    of = f" of {quality.task}" if quality.task else ""
-    title = f"Calibration{of} on the test part"
-    return calibration_svg(quality.reliability, title, is_number=quality.is_number)
-
-
 def _interval(figure: QualityFigure, quality: TaskQuality) -> str:
     if figure.value is None:
         return "not defined (one class only)"
     if figure.low is None or figure.high is None:
         return f"{figure.value:.4f} (no interval: {quality.no_interval_text})"
     return f"{figure.value:.4f} [{figure.low:.4f}, {figure.high:.4f}]"
-
-
-def _energy(member: MemberFacts) -> str:
-    if member.energy_joules is None:
-        return "unavailable"
-    return f"{member.energy_joules:,.0f} J, {member.energy_method}"
 
 
 def _flops(count: float | None) -> str:

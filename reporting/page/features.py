@@ -116,14 +116,13 @@ def summarise(
 ) -> FeatureSummary:
     """Compute the statistics of all fields on the training part.
 
-    Args:
-        dataset: Data set.
-        names: Known values of the ids, by field.
-        scales: Scales of the numeric fields; if one is missing, ranges are in standardised numbers.
-        most_rows: Largest number of rows to read, evenly spaced.
+    Values have the known names of their ids, by field. Ranges of numeric fields without a scale are in standardised
+    numbers. At most `most_rows` rows are read, evenly spaced.
     """
     rows = _rows(dataset, most_rows)
-    labels = _label(dataset)[rows]
+    labels = _load(dataset, "label")
+    assert labels is not None
+    labels = (labels if labels.ndim == 1 else labels[:, 0])[rows]  # of several labels, the first
     known = {field.name: field for field in dataset.fields}
     found = [
         _categorical_statistics(known[name], ids, labels[owners], names.get(name, {}))
@@ -237,11 +236,7 @@ def information(counts: NDArray[Any], positives: NDArray[Any]) -> float:
     """Return the mutual information of a field and the label, divided by the entropy of the label, between 0 and 1.
 
     The estimate from n rows is too large by about (values - 1) / 2n nats, which is subtracted (Miller, "Note on the
-    bias of information estimates", 1955). A negative result becomes 0.
-
-    Args:
-        counts: Number of rows of each value.
-        positives: Number of rows of each value with a positive label.
+    bias of information estimates", 1955). A negative result becomes 0. The arrays count rows and positives by value.
     """
     there = counts > 0
     rows, positives = counts[there].astype(np.float64), positives[there]
@@ -304,13 +299,6 @@ def _rows(dataset: Dataset, most: int) -> NDArray[np.int64]:
     there = dataset.splits["train"].rows
     taken = min(there, most)
     return np.arange(taken) * there // taken
-
-
-def _label(dataset: Dataset) -> NDArray[np.float32]:
-    """Return the label of each row of the training part; of several labels, the first."""
-    labels = _load(dataset, "label")
-    assert labels is not None
-    return labels if labels.ndim == 1 else labels[:, 0]
 
 
 def _load(dataset: Dataset, what: str) -> NDArray | None:

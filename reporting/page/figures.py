@@ -78,12 +78,7 @@ class Chart(Record):
 
 
 def placements_chart(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, float]) -> Chart | None:
-    """Return a chart of all candidate placements: predicted energy, cost, memory and quality probability over time.
-
-    Args:
-        rows: Rows of the decision's table.
-        limits: Limits of the request, by name.
-    """
+    """Return a chart of all candidate placements: predicted energy, cost, memory and quality probability over time."""
     if not rows:
         return None
     names = list(dict.fromkeys(str(row["accelerator"]) for row in sorted(rows, key=lambda row: not row.get("is_here"))))
@@ -119,11 +114,7 @@ def placements_chart(rows: Sequence[Mapping[str, Any]], limits: Mapping[str, flo
 
 
 def interval_bars(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the predicted intervals of time and energy of the best placements, as bars by placement.
-
-    Args:
-        rows: Rows of the decision's table, the best first.
-    """
+    """Return the predicted intervals of time and energy of the best placements; the rows are given best first."""
     units, shown = _units(rows), rows[:MOST_BARS]
     titles = {"hours": "time of the whole job", "kwh": "energy of the whole job"}
     return [
@@ -143,18 +134,8 @@ def _bars_of(rows: Sequence[Mapping[str, Any]], key: str, unit: "_Unit") -> list
     for row in known:
         at, low, high = (100 * (math.log(row[end]) - least) / width for end in ends)
         value, smallest, largest = (figure(unit.of(row[end]), 3) for end in ends)
-        text = f"{value} ({smallest} to {largest})"
-        is_chosen = row.get("rank") == 1
-        bars.append(
-            {
-                "name": str(row["placement"]),
-                "low": low,
-                "spread": high - low,
-                "at": at,
-                "text": text,
-                "chosen": is_chosen,
-            }
-        )
+        bar = {"name": str(row["placement"]), "low": low, "spread": high - low, "at": at}
+        bars.append({**bar, "text": f"{value} ({smallest} to {largest})", "chosen": row.get("rank") == 1})
     return bars
 
 
@@ -229,7 +210,9 @@ def trained_chart(tree: RunTree) -> Chart | None:
     runs = [run for run in tree.of_kind(*kinds) if y[0].key in run.metrics]
     if not runs:
         return None
-    source = _energy_source(runs)
+    # Joules are shown of one source: measured if any run was measured, otherwise estimated.
+    sources = {_energy_source(run) for run in runs if "energy.joules" in run.metrics}
+    source = "measured" if "measured" in sources else min(sources, default="unavailable")
     x = [
         Axis(key="time.train_seconds", label="training time (s, measured)", log=True),
         Axis(key="energy.joules", label=f"energy of the training (J, {source})", log=True),
@@ -246,7 +229,12 @@ def trained_chart(tree: RunTree) -> Chart | None:
     points = [
         Mark(
             group=there.index(run.kind),
-            values={axis.key: _value(run, axis.key, source) for axis in (*x, *y)},
+            values={
+                axis.key: run.metrics.get(axis.key)
+                if axis.key != "energy.joules" or _energy_source(run) == source
+                else None
+                for axis in (*x, *y)
+            },
             tip=_trained_tip(run),
             hollow=run.tags.get("trial.state") == "pruned",
             star=run is best,
@@ -256,16 +244,8 @@ def trained_chart(tree: RunTree) -> Chart | None:
     return Chart(x=x, y=y, groups=there, points=points, marks=["★ best on validation", "○ stopped early"])
 
 
-def _energy_source(runs: Sequence[TrackedRun]) -> str:
-    """Return the source of the shown energy: measured if any run was measured, otherwise estimated."""
-    sources = {run.tags.get("energy.source", "source unknown") for run in runs if "energy.joules" in run.metrics}
-    return "measured" if "measured" in sources else next(iter(sorted(sources)), "unavailable")
-
-
-def _value(run: TrackedRun, name: str, energy_source: str) -> float | None:
-    """Return a metric of a run; return joules only if their source is `energy_source`."""
-    is_other = name == "energy.joules" and run.tags.get("energy.source", "source unknown") != energy_source
-    return None if is_other else run.metrics.get(name)
+def _energy_source(run: TrackedRun) -> str:
+    return run.tags.get("energy.source", "source unknown")
 
 
 def _has_effort(run: TrackedRun) -> bool:
@@ -278,7 +258,7 @@ def _trained_tip(run: TrackedRun) -> list[str]:
         name_of(run),
         _quality_text(metrics),
         f"{_short(metrics.get('time.train_seconds'))} s, {_short(metrics.get('energy.joules'))} J "
-        f"({run.tags.get('energy.source', 'source unknown')})",
+        f"({_energy_source(run)})",
     ]
     chosen = [
         f"{key.removeprefix('model.')} {params[key]}"
@@ -359,7 +339,7 @@ def power_chart(tree: RunTree) -> Chart | None:
     points = curves.get(WATTS) or curves.get("energy.watts", ())  # the second name in runs of earlier versions
     if len(points) < 2:
         return None
-    source = tree.parent.tags.get("energy.source", "source unknown")
+    source = _energy_source(tree.parent)
     marks = [
         Mark(group=0, values={"seconds": float(step), "watts": watts}, tip=[f"{watts:.4g} W", f"second {step}"])
         for step, watts in points

@@ -22,11 +22,7 @@ PAGE = "report.html"
 def log_report(run_id: str, dataset: Dataset, request: JobRequest, end: Callable[[], None] = lambda: None) -> None:
     """Write `features.json` and `report.html` to a parent run.
 
-    Args:
-        run_id: Parent run.
-        dataset: Data set of the run.
-        request: Request of the run.
-        end: Called before the page is built, to log the totals that the page shows.
+    `end` is called before the page is built, to log the totals that the page shows.
 
     Raises:
         TrackingError: The store fails.

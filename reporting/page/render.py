@@ -27,12 +27,7 @@ def render_page(tree: RunTree) -> str:
 
 
 def render_view(view: Mapping[str, Any], templates: Sequence[Path]) -> str:
-    """Return a report page as HTML.
-
-    Args:
-        view: Values of the page's head, and of its sections by name.
-        templates: Templates of the sections, in order.
-    """
+    """Return a report page as HTML from the values of its head and its sections, by name, and their templates."""
     folders = {template.parent for template in templates}
     script, style = (HERE / "page.js").read_text(), (HERE / "page.css").read_text()
     return (

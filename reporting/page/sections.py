@@ -65,7 +65,7 @@ REPORT_SECTIONS = Registry(
             },
         ),
         "card": Entry(
-            target="shunter.reporting.page.model_card:card_section",
+            target="shunter.reporting.page.view:card_section",
             capabilities={"title": "Model card", "artifact": "model_card/model_card.md", "missing": "a model card"},
         ),
         "settings": Entry(target="shunter.reporting.page.view:settings", capabilities={"title": "Settings"}),

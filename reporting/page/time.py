@@ -74,11 +74,6 @@ def _miss_text(metrics: Mapping[str, float]) -> str:
     return f"{share}, {highest:.1%} in one of {metrics['tiers.processes']:.0f} processes"
 
 
-def _copies(run: TrackedRun) -> str:
-    copied, failed = (run.metrics.get(f"checkpoint.{name}", 0) for name in ("copied", "copies_failed"))
-    return (f"{copied:.0f}" if copied or failed else "") + (f", {failed:.0f} failed" if failed else "")
-
-
 def checkpoint_lines(tree: RunTree) -> list[dict[str, Any]]:
     """Return the checkpoint statistics of each ensemble member, as texts for a table.
 
@@ -92,9 +87,10 @@ def checkpoint_lines(tree: RunTree) -> list[dict[str, Any]]:
             "mebibytes": f"{run.metrics['checkpoint.bytes_written'] / 2**20:,.1f}",
             "kept": f"{run.metrics['checkpoint.bytes_kept'] / 2**20:,.1f}",
             "stall": duration(run.metrics["checkpoint.stall_seconds"]),
-            "copies": _copies(run),
+            "copies": (f"{copied:.0f}" if copied or failed else "") + (f", {failed:.0f} failed" if failed else ""),
             "energy": energy(joules / 3.6e6) if (joules := run.metrics.get("checkpoint.joules")) is not None else "",
         }
         for run in tree.of_kind("member")
+        for copied, failed in [[run.metrics.get(f"checkpoint.{name}", 0) for name in ("copied", "copies_failed")]]
         if run.metrics.get("checkpoint.written")
     ]

@@ -1,7 +1,9 @@
 """Template values of the report page: its head, its registered sections, and the sections of most runs."""
 
+import base64
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -56,7 +58,9 @@ def decision_rows(tree: RunTree) -> list[dict[str, Any]]:
     table = json.loads(tree.artifacts["decision.json"])
     rows = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
     # Replace NaN of unknown numbers, which JSON lacks; and add columns that tables of earlier versions lack.
-    return [{**ABSENT, **{key: None if _is_nan(value) else value for key, value in row.items()}} for row in rows]
+    return [
+        {**ABSENT, **{k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}} for row in rows
+    ]
 
 
 def build_view(tree: RunTree) -> dict[str, Any]:
@@ -218,31 +222,24 @@ def prediction(tree: RunTree) -> list[dict[str, Any]]:
     watts = metrics.get("energy.mean_watts")
     seconds = sum(metrics.get(f"time.{step}_step_seconds", 0.0) for step in ("tune", "train"))
     job_seconds, most = metrics.get("prediction.job_seconds"), "search and training"
-    joules, power_source = _times(row["kwh"], JOULES_PER_KWH), tree.parent.tags.get("energy.source", "")
+    joules = None if row["kwh"] is None else row["kwh"] * JOULES_PER_KWH
+    power_source, rates_mean = tree.parent.tags.get("energy.source", ""), sum(rates) / len(rates) if rates else None
     rate, memory = metrics.get("prediction.samples_per_second"), _gib(metrics.get("prediction.memory_bytes"))
+    unbounded = ("", 1.0)  # otherwise the column of the decision's table, and its factor to the shown unit
     lines = [
         ("tuning and training, s", job_seconds, ("hours", 3600.0), seconds, most),
         ("its energy, J", joules, ("kwh", JOULES_PER_KWH), measured.joules, measured.joules_source or ""),
-        ("samples per second", rate, None, _mean(rates), "mean of the members"),
-        ("peak memory, GiB", memory, None, _gib(max(peaks, default=None)), "largest"),
-        ("power, W", metrics.get("prediction.watts"), None, watts, power_source),
+        ("samples per second", rate, unbounded, rates_mean, "mean of the members"),
+        ("peak memory, GiB", memory, unbounded, _gib(max(peaks, default=None)), "largest"),
+        ("power, W", metrics.get("prediction.watts"), unbounded, watts, power_source),
     ]
-    return [
-        {"name": name, "predicted": predicted, "bounds": _bounds(row, bounded), "found": found, "note": note}
-        for name, predicted, bounded, found, note in lines
-        if predicted and found
-    ]
-
-
-def _bounds(row: Mapping[str, Any], bounded: tuple[str, float] | None) -> tuple[float, float] | None:
-    """Return the interval of a column of the decision's table, in the shown unit."""
-    key, factor = bounded or ("", 1.0)
-    low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
-    return None if low is None or high is None else (factor * low, factor * high)
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else factor * value
+    shown = []
+    for name, predicted, (key, factor), found, note in lines:
+        low, high = row.get(f"{key}_low"), row.get(f"{key}_high")
+        bounds = None if low is None or high is None else (factor * low, factor * high)
+        if predicted and found:
+            shown.append({"name": name, "predicted": predicted, "bounds": bounds, "found": found, "note": note})
+    return shown
 
 
 def results(tree: RunTree) -> dict[str, Any] | None:
@@ -265,16 +262,15 @@ def ensemble(tree: RunTree) -> dict[str, Any] | None:
     reason = tree.parent.tags.get("ensemble.reason")
     if not reason:
         return None
-    weights = [
-        (name.removeprefix("ensemble.weight."), value)
-        for run in tree.of_kind("ensemble")
-        for name, value in sorted(run.metrics.items())
-        if name.startswith("ensemble.weight.")
-    ]
+    figures = sorted(figure for run in tree.of_kind("ensemble") for figure in run.metrics.items())
+    weights, tried = (
+        [(name.removeprefix(prefix), value) for name, value in figures if name.startswith(prefix)]
+        for prefix in ("ensemble.weight.", "ensemble.tried_ne.")
+    )
     return {
         "reason": reason,
         "weights": [{"name": name, "percent": 100 * value, "text": f"{value:.3f}"} for name, value in weights],
-        "ways": _ways(tree),
+        "ways": [{"name": name, "ne": ne} for name, ne in sorted(tried, key=lambda one: (one[1], one[0]))],
         "serving": _serving(tree),
     }
 
@@ -296,18 +292,6 @@ def _serving(tree: RunTree) -> list[dict[str, Any]]:
         )
         for joules in [run.metrics.get(f"serving.joules.{name}")]
     ]
-
-
-def _ways(tree: RunTree) -> list[dict[str, Any]]:
-    """Return the compared combinations of the members, the best first."""
-    prefix = "ensemble.tried_ne."
-    found = [
-        (value, name.removeprefix(prefix))
-        for run in tree.of_kind("ensemble")
-        for name, value in run.metrics.items()
-        if name.startswith(prefix)
-    ]
-    return [{"name": name, "ne": ne} for ne, name in sorted(found)]
 
 
 def baselines(tree: RunTree) -> list[dict[str, Any]]:
@@ -368,6 +352,11 @@ def energy(tree: RunTree) -> dict[str, Any] | None:
 
 def settings(tree: RunTree) -> list[tuple[str, list[tuple[str, str]]]]:
     """Return all parameters, metrics and tags of the run, of its members and of its ensemble."""
+
+    def title(child: TrackedRun) -> str:  # without the kind if the name begins with it
+        name = name_of(child)
+        return name if name.startswith(str(child.kind)) else f"{child.kind} {name}"
+
     run = tree.parent
     hidden = ("mlflow.", "learning.steps", LEARNED, "decision.reason")  # the reason is shown in another section
     tags = {name: text for name, text in run.tags.items() if not name.startswith(hidden)}
@@ -375,25 +364,35 @@ def settings(tree: RunTree) -> list[tuple[str, list[tuple[str, str]]]]:
     own = {name: f"{value:.6g}" for name, value in run.metrics.items() if name not in run.params and name not in again}
     tables = [("Parameters", run.params), ("Figures", own), ("Tags", tags)]
     tables += [
-        (_titled(child), {**child.params, **{k: f"{v:.6g}" for k, v in child.metrics.items()}})
+        (title(child), {**child.params, **{k: f"{v:.6g}" for k, v in child.metrics.items()}})
         for child in tree.of_kind("member", "ensemble")
     ]
-    return [(title, sorted((str(k), str(v)) for k, v in values.items())) for title, values in tables if values]
-
-
-def _titled(run: TrackedRun) -> str:
-    """Return kind and name of a run; only the name if it begins with the kind."""
-    name = name_of(run)
-    return name if name.startswith(str(run.kind)) else f"{run.kind} {name}"
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
+    return [(name, sorted((str(k), str(v)) for k, v in values.items())) for name, values in tables if values]
 
 
 def _gib(count: float | None) -> float | None:
     return None if count is None else count / 2**30
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+FOLDER = "model_card"
+PICTURE = re.compile(r"^!\[(?P<words>[^\]]*)\]\((?P<name>[^)]+)\)\s*$")
+
+
+def card_section(tree: RunTree) -> list[dict[str, str]]:
+    """Return the parts of the card in order: Markdown as `text`, or a `picture` with its description as `words`.
+
+    A picture is embedded as an image, in which scripts cannot run.
+    """
+    parts: list[dict[str, str]] = []
+    lines: list[str] = []
+    for line in tree.artifacts.get(f"{FOLDER}/model_card.md", "").splitlines():
+        picture = PICTURE.match(line)
+        drawing = tree.artifacts.get(f"{FOLDER}/{picture['name']}") if picture else None
+        if picture is None or drawing is None:
+            lines.append(line)
+            continue
+        encoded = base64.b64encode(drawing.encode()).decode()
+        parts.append({"text": "\n".join(lines)})
+        parts.append({"picture": f"data:image/svg+xml;base64,{encoded}", "words": picture["words"]})
+        lines = []
+    return [*parts, {"text": "\n".join(lines)}] if lines else parts

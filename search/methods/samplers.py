@@ -137,9 +137,25 @@ def nsga2_sampler(seed: int, trials: int | None) -> "BaseSampler":
     Optuna's default generation of 50 trials would contain all trials of most searches. The first generation is sampled
     uniformly, except trials that are in the study already.
     """
-    from shunter.search.methods.nsga2 import Nsga2
+    from optuna.samplers import NSGAIISampler
+    from optuna.trial import TrialState
 
     size = GENERATION if trials is None else max(SMALLEST_GENERATION, round(math.sqrt(trials)))
+
+    class Nsga2(NSGAIISampler):
+        """NSGA-II (Deb et al., IEEE Trans. Evol. Comput. 6(2), 2002) with consecutive complete trials as a generation.
+
+        Optuna records the generation of a trial when it samples the trial. In this project another machine may have
+        sampled a trial, and default points are not sampled at all.
+        """
+
+        def get_trial_generation(self, study: "Study", trial: "FrozenTrial") -> int:
+            return len(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))) // size
+
+        def get_population(self, study: "Study", generation: int) -> "list[FrozenTrial]":
+            complete = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+            return complete[generation * size : (generation + 1) * size]
+
     return Nsga2(population_size=size, seed=seed)
 
 

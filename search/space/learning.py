@@ -62,9 +62,6 @@ def rate_scale(batch_size: int) -> float:
     The square-root rule (Malladi et al., NeurIPS 2022) was derived for Adam; this project uses it for row-wise Adagrad
     too. Below `USUAL_BATCH_SIZE` the factor is 1: in a test on Frappe with batches of 128, smaller rates only slowed
     learning.
-
-    Args:
-        batch_size: Number of samples in a step.
     """
     return math.sqrt(max(1.0, batch_size / USUAL_BATCH_SIZE))
 

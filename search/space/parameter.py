@@ -44,7 +44,9 @@ class Parameter:
     @classmethod
     def rate(cls, bounds: tuple[float, float]) -> Self:
         """Return a parameter in a range, in log scale."""
-        return cls(_along(*bounds), lambda trial, name: trial.suggest_float(name, *bounds, log=True), is_range=True)
+        low, high = bounds
+        values = tuple(min(high, low * (high / low) ** (step / 5)) for step in range(6))
+        return cls(values, lambda trial, name: trial.suggest_float(name, *bounds, log=True), is_range=True)
 
 
 def moved(value: Any, parameter: Parameter) -> Any:
@@ -65,8 +67,3 @@ def nearest_choice(value: int, choices: tuple[int, ...]) -> int:
 def into(value: float, bounds: tuple[float, float]) -> float:
     """Return a number clipped to a range."""
     return min(max(value, bounds[0]), bounds[1])
-
-
-def _along(low: float, high: float, points: int = 6) -> tuple[float, ...]:
-    """Return `points` numbers from `low` to `high`, both included, evenly spaced in log scale."""
-    return tuple(min(high, low * (high / low) ** (step / (points - 1))) for step in range(points))

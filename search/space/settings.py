@@ -56,10 +56,6 @@ def _none(values: tuple[Any, ...] | dict[str, Any] | bool) -> bool:
     return not values
 
 
-def _is_one(value: float) -> bool:
-    return value == 1.0
-
-
 class SearchSpace(Frozen):
     """Search space of click models; every point defines a `ModelSpec` and `Hyperparameters`.
 
@@ -138,7 +134,7 @@ class SearchSpace(Frozen):
         default=1.0,
         gt=0,
         description="Factor for the batch size, by which the usual learning rates and their ranges are multiplied.",
-        exclude_if=_is_one,
+        exclude_if=lambda value: value == 1.0,
     )
     fixed_architecture: dict[str, Any] = Field(
         default={}, description="Settings of the model family that the user fixed; not searched.", exclude_if=_none
@@ -282,24 +278,16 @@ class SearchSpace(Frozen):
         """Return the defaults of `ModelSpec` and `Hyperparameters` of a family, moved into the ranges."""
         family = family or self.families[0]
         spec, hyperparameters = model_spec(family), default_hyperparameters(family)
-        parameters: Parameters = {
-            "embedding_dim": nearest_choice(spec.embedding_dim, self.embedding_dims),
-            **(
-                {
-                    "top_width": nearest_choice(spec.top_widths[0], self.top_widths),
-                    "top_layers": min(len(spec.top_widths), self.most_top_layers),
-                    "dropout": min(spec.dropout, self.most_dropout),
-                }
-                if self.top_widths
-                else {}
-            ),
-            "dense_learning_rate": into(
-                self.rate_scale * hyperparameters.dense_learning_rate, self.dense_learning_rates
-            ),
-            "embedding_learning_rate": into(
-                self.rate_scale * hyperparameters.embedding_learning_rate, self.embedding_learning_rates
-            ),
+        rates = {
+            "dense_learning_rate": (hyperparameters.dense_learning_rate, self.dense_learning_rates),
+            "embedding_learning_rate": (hyperparameters.embedding_learning_rate, self.embedding_learning_rates),
         }
+        parameters: Parameters = {"embedding_dim": nearest_choice(spec.embedding_dim, self.embedding_dims)}
+        if self.top_widths:
+            parameters["top_width"] = nearest_choice(spec.top_widths[0], self.top_widths)
+            parameters["top_layers"] = min(len(spec.top_widths), self.most_top_layers)
+            parameters["dropout"] = min(spec.dropout, self.most_dropout)
+        parameters |= {name: into(self.rate_scale * rate, bounds) for name, (rate, bounds) in rates.items()}
         if self.bottom_widths:
             parameters["bottom_width"] = nearest_choice(spec.bottom_widths[0], self.bottom_widths)
             parameters["bottom_layers"] = min(len(spec.bottom_widths), self.most_bottom_layers)
@@ -334,7 +322,10 @@ class SearchSpace(Frozen):
         rates = ("dense_learning_rate", "embedding_learning_rate")
         learning = {name: searched[name] for name in (*rates, *self.learning_options) if name in searched}
         spec = model_spec(family, **{**architecture, **self.fixed_architecture})
-        if dims := self._table_dims(spec, searched):
+        # Widths of the tables by their groups, as multiples of 4.
+        shares = [searched.get(_width_group(rows) or "", 1.0) for rows in self.table_rows]
+        dims = tuple(max(4, int(spec.embedding_dim * share) // 4 * 4) for share in shares)
+        if any(dim < spec.embedding_dim for dim in dims):
             spec = replace(spec, table_dims=dims)
         usual = replace(default_hyperparameters(family), task_weights=self.task_weights)
         learned = replace(usual, **{**learning, **self.fixed_learning})
@@ -344,12 +335,6 @@ class SearchSpace(Frozen):
             scale = rate_scale_of(learned.dense_optimizer)
             learned = replace(learned, dense_learning_rate=scale * learned.dense_learning_rate)
         return spec, learned
-
-    def _table_dims(self, spec: ModelSpec, searched: Parameters) -> tuple[int, ...]:
-        """Return the widths of the tables by their groups, as multiples of 4; empty if all widths are equal."""
-        shares = [searched.get(_width_group(rows) or "", 1.0) for rows in self.table_rows]
-        dims = tuple(max(4, int(spec.embedding_dim * share) // 4 * 4) for share in shares)
-        return dims if any(dim < spec.embedding_dim for dim in dims) else ()
 
     @property
     def _width_groups(self) -> tuple[str, ...]:

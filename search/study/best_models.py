@@ -60,27 +60,21 @@ class BestTrialModels:
     ) -> None:
         """Save the model of a trial if it is among the best, and delete the models that are no longer among the best.
 
-        Args:
-            number: Number of the trial.
-            result: Result of the training.
-            job: Description of the training.
-            outcomes: Outcomes of this and all earlier trials, by number.
-            placement: Placement of the training.
-            energy: Energy of the training.
-            run_id: MLflow run of the trial.
+        `outcomes` are those of this and all earlier trials, by number.
         """
         reason = result.stop_reason
         if not (reason.is_scheduled or reason.is_exploration or self._is_cut()):
             return
         with self._lock:
             families = {
-                trial: _family(path)
+                trial: str(read_json(path)["spec"]["family"])
                 for path in self._directory.glob(f"*/{FILE}")
                 if (trial := int(path.parent.name)) in outcomes
             }
             before = set(families)
             families[number] = job.spec.family
-            ranked = sorted(families, key=lambda one: (-self._worth(outcomes[one]), one))
+            worth = {one: reward(outcomes[one], reference_cost=1.0, cost=self._cost) for one in families}
+            ranked = sorted(families, key=lambda one: (-worth[one], one))
             best = in_turn(ranked, families, self._by_rank)[: self._most]
             if number in best:
                 folder = self._directory / str(number)
@@ -100,19 +94,9 @@ class BestTrialModels:
             for other in before.difference(best):
                 shutil.rmtree(self._directory / str(other), ignore_errors=True)
 
-    def _worth(self, outcome: Outcome) -> float:
-        """Return the reward of a trial, higher is better, from NE and the logarithm of its cost."""
-        return reward(outcome, reference_cost=1.0, cost=self._cost)
-
 
 def in_turn(ranked: Sequence[int], families: Mapping[int, str], by_rank: int) -> list[int]:
-    """Return trial numbers in order of storage: the best `by_rank` trials, the best of each other family, the rest.
-
-    Args:
-        ranked: Numbers of the trials, the best first.
-        families: Family of each trial.
-        by_rank: Number of trials that are chosen by rank only.
-    """
+    """Return trial numbers in order of storage: the best `by_rank` trials, the best of each other family, the rest."""
     found = list(ranked[:by_rank])
     seen = {families[one] for one in found}
     for one in ranked[by_rank:]:
@@ -122,17 +106,7 @@ def in_turn(ranked: Sequence[int], families: Mapping[int, str], by_rank: int) ->
     return [*found, *(one for one in ranked if one not in found)]
 
 
-def _family(path: Path) -> str:
-    """Return the model family of a stored training run."""
-    return str(read_json(path)["spec"]["family"])
-
-
 def stored_trial_model(directory: Path, number: int) -> Path | None:
-    """Return the folder with the stored model of a trial; None if it was not stored.
-
-    Args:
-        directory: Folder of the search.
-        number: Number of the trial.
-    """
+    """Return the folder with the stored model of a trial, below the folder of the search; None if it was not stored."""
     folder = directory / MODELS / str(number)
     return folder if (folder / FILE).is_file() else None

@@ -46,14 +46,7 @@ class FamilyComparison:
 
     @classmethod
     def of(cls, space: SearchSpace, rows: int, schedule: Schedule, trials: int | None) -> "FamilyComparison | None":
-        """Return the comparison of a search's families; None if the comparison would save nothing.
-
-        Args:
-            space: Search space.
-            rows: Number of rows of the training part.
-            schedule: Longest training, and its validations within the first pass.
-            trials: Budget in trials; None: no limit.
-        """
+        """Return the comparison of a search's families; None if the comparison would save nothing."""
         if len(space.families) <= FINALISTS:
             return None
         wanted = LEAST_SAMPLES / max(1, rows)
@@ -67,13 +60,7 @@ class FamilyComparison:
         return [self.space.default(family) for family in self.space.families]
 
     def is_screening(self, number: int, parameters: Parameters, trials: "Sequence[FrozenTrial]") -> bool:
-        """Return True if a trial is a screening: the first trial at the default of its family.
-
-        Args:
-            number: Number of the trial.
-            parameters: Point of the trial.
-            trials: All trials that have begun.
-        """
+        """Return True if a trial, by its number and point, is the first of `trials` at the default of its family."""
         return parameters in self.screenings and not any(
             trial.params == parameters for trial in trials if trial.number < number
         )
@@ -84,12 +71,7 @@ class FamilyComparison:
         return parameters in own and not self.is_screening(number, parameters, trials)
 
     def next(self, trials: "Sequence[FrozenTrial]", left: BudgetLeft) -> Parameters | None:
-        """Return the next screening, or the next point to train in full; None if all of them have begun.
-
-        Args:
-            trials: All trials that have begun, in their order.
-            left: Remaining budget.
-        """
+        """Return the next screening, or the next point to train in full; None if all of them have begun."""
         tried = [trial.params for trial in trials]
         for point in self.screenings:
             if point not in tried:
@@ -121,7 +103,13 @@ class FamilyComparison:
     def _firsts(self, trials: "Sequence[FrozenTrial]") -> dict[str, Parameters]:
         """Return for each family the point that is trained in full first."""
         begun = {family: trial.params for family, trial in self._whole(trials).items()}
-        if self._is_out(trials):
+        screenings = self._screening_losses(trials)
+        is_out = any(  # the result of a point other than the default is worse than the screening of its family
+            lowest_loss(trial) > screenings.get(family, math.inf)
+            for family, trial in self._whole(trials).items()
+            if has_result(trial) and trial.params not in self.screenings
+        )
+        if is_out:
             others = {family: self.space.default(family) for family in self.space.families}
         else:
             others = {family: self.space.points(family)[0] for family in self.space.families}
@@ -132,15 +120,6 @@ class FamilyComparison:
         firsts = self._firsts(trials)
         points = ((family, point) for family in self.finalists(trials) for point in self.space.points(family))
         return [point for family, point in points if point != firsts[family]]
-
-    def _is_out(self, trials: "Sequence[FrozenTrial]") -> bool:
-        """Return True if the result of a point other than the default is worse than the screening of its family."""
-        screenings = self._screening_losses(trials)
-        return any(
-            lowest_loss(trial) > screenings.get(family, math.inf)
-            for family, trial in self._whole(trials).items()
-            if has_result(trial) and trial.params not in self.screenings
-        )
 
     def _by_screenings(self, trials: "Sequence[FrozenTrial]") -> list[str]:
         """Return the families whose screening has a result, best first; all families if fewer than two have one."""

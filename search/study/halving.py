@@ -25,11 +25,7 @@ Point = tuple[float, ...]
 
 
 def checks_for(rows: int) -> tuple[float, ...]:
-    """Return the shares of the first pass, such as 1/9, after which training runs are compared; none on little data.
-
-    Args:
-        rows: Rows of the training part.
-    """
+    """Return the shares of the first pass, such as 1/9, after which training runs are compared; none on little data."""
     return tuple(share for share in SHARES if share * rows >= LEAST_SAMPLES)
 
 
@@ -93,26 +89,21 @@ class Halving:
         if resource >= self._own_most:
             return False
         prefix = RUNG if self._own_most == self._most else ALIKE.format(most=self._own_most)
-        for rung in range(_rungs_below(resource)):
-            attribute = f"{prefix}{rung}"
+        # Rungs are at 1, 3, 9, ... units.
+        reached = 0 if resource < 1 else 1 + math.floor(math.log(resource, REDUCTION_FACTOR) + 1e-9)
+        for attribute in (f"{prefix}{rung}" for rung in range(reached)):
             if attribute not in trial.user_attrs:
                 trial.set_user_attr(attribute, point)
-                if not passes_rung(point, self._others(trial, attribute)):
+                others = [
+                    tuple(other.user_attrs[attribute])
+                    for other in self._study.get_trials(deepcopy=False)
+                    if other.number not in self._peers | {trial.number}
+                    and attribute in other.user_attrs
+                    and not was_interrupted(other)
+                ]
+                if not passes_rung(point, others):
                     return True
         return False
-
-    def _others(self, trial: "Trial", attribute: str) -> list[Point]:
-        """Return the losses (with two objectives, also costs) of other trials at the rung stored under `attribute`.
-
-        Peers and interrupted attempts are left out.
-        """
-        return [
-            tuple(other.user_attrs[attribute])
-            for other in self._study.get_trials(deepcopy=False)
-            if other.number not in self._peers | {trial.number}
-            and attribute in other.user_attrs
-            and not was_interrupted(other)
-        ]
 
 
 def is_multi_objective(study: "Study") -> bool:
@@ -132,26 +123,17 @@ def best_first(points: Sequence[Point]) -> list[int]:
     Points are ordered front by front. Within a front the point with the lowest first objective is first. The next
     point is always the one farthest from all points before it, with objectives scaled to their range (epsilon-net).
     """
-    return [index for front in _fronts(points) for index in _spread(points, front)]
 
+    def is_dominated(place: int, left: Sequence[int]) -> bool:
+        own, others = points[place], (points[other] for other in left)
+        return any(other != own and all(a <= b for a, b in zip(other, own, strict=True)) for other in others)
 
-def _rungs_below(resource: int) -> int:
-    """Return the number of rungs that are reached after `resource` units; rungs are at 1, 3, 9, ... units."""
-    return 0 if resource < 1 else 1 + math.floor(math.log(resource, REDUCTION_FACTOR) + 1e-9)
-
-
-def _fronts(points: Sequence[Point]) -> list[list[int]]:
-    """Return the non-dominated fronts, each as a list of indices of points, the best front first."""
-    left, fronts = list(range(len(points))), []
+    ordered, left = [], list(range(len(points)))
     while left:
-        front = [place for place in left if not any(_dominates(points[other], points[place]) for other in left)]
-        fronts.append(front)
+        front = [place for place in left if not is_dominated(place, left)]
+        ordered += _spread(points, front)
         left = [place for place in left if place not in front]
-    return fronts
-
-
-def _dominates(point: Point, other: Point) -> bool:
-    return point != other and all(a <= b for a, b in zip(point, other, strict=True))
+    return ordered
 
 
 def _spread(points: Sequence[Point], front: Sequence[int]) -> list[int]:

@@ -29,7 +29,7 @@ FIXED = "fixed_params"  # attribute in which Optuna stores the point of a queued
 
 def record_owner(trial: "Trial") -> None:
     """Record the process that runs a trial, so that its death and the cause can be detected later."""
-    trial.set_user_attr(OWNER, _this_process())
+    trial.set_user_attr(OWNER, [socket.gethostname(), os.getpid(), process_mark(os.getpid())])
     trial.set_user_attr(MEMORY_KILLS, memory_kills())
 
 
@@ -39,12 +39,8 @@ def put_back(file: Path, open_storage: "Callable[[str], RDBStorage]") -> None:
     Other trials are then not compared with results of an interrupted attempt, and all trials have the same numbers as
     without the interruption. Optuna cannot reset a trial, so the studies are written to a new file. The new file
     replaces the old file atomically: if the process is killed in between, the old file remains.
-
-    Args:
-        file: SQLite file of the studies, which no other process uses; it may not exist yet.
-        open_storage: Function that opens the storage at an address.
     """
-    from optuna import get_all_study_names, load_study
+    from optuna import create_study, get_all_study_names, load_study
 
     if not file.exists():
         return
@@ -56,7 +52,13 @@ def put_back(file: Path, open_storage: "Callable[[str], RDBStorage]") -> None:
         draft = file.with_name(f"{file.name}.draft")
         for left in (draft, draft.with_name(f"{draft.name}-journal")):
             left.unlink(missing_ok=True)
-        _write_anew(studies, open_storage(f"sqlite:///{draft}"))
+        anew = open_storage(f"sqlite:///{draft}")
+        try:
+            for study in studies:
+                copy = create_study(storage=anew, study_name=study.study_name, directions=study.directions)
+                copy.add_trials([_begun_again(trial) for trial in study.get_trials(deepcopy=False)])
+        finally:
+            _close(anew)
     finally:
         _close(storage)
     draft.replace(file)
@@ -66,7 +68,9 @@ def put_back(file: Path, open_storage: "Callable[[str], RDBStorage]") -> None:
 def close_interrupted(study: "Study") -> None:
     """Close the trials of dead processes in a shared storage, and queue their points again."""
     for trial in running_trials(study):
-        if not _is_alive(trial.user_attrs.get(OWNER)):
+        host, process, mark = trial.user_attrs.get(OWNER) or (None, 0, None)
+        is_elsewhere = host not in (None, socket.gethostname())  # a process on another machine counts as alive
+        if not is_elsewhere and (host is None or process_mark(process) != mark):
             close_and_queue(study, trial)
 
 
@@ -106,10 +110,7 @@ def was_interrupted(trial: "FrozenTrial") -> bool:
 
 
 def _begun_again(trial: "FrozenTrial") -> "FrozenTrial":
-    """Return the trial to write to the new file; a running trial becomes queued, or failed if memory was too small.
-
-    An interrupted attempt that was closed is replaced by an empty failed trial with the same number.
-    """
+    """Return the trial for the new file: queued if it was running, empty if it is a closed, interrupted attempt."""
     from optuna.trial import TrialState, create_trial
 
     if was_interrupted(trial):
@@ -131,18 +132,6 @@ def _pair(trial: "Trial | FrozenTrial") -> dict[str, Any]:
     return {name: value for name, value in trial.user_attrs.items() if name == PAIR}
 
 
-def _write_anew(studies: "list[Study]", storage: "RDBStorage") -> None:
-    """Write the studies to a new storage, and reset running trials."""
-    from optuna import create_study
-
-    try:
-        for study in studies:
-            anew = create_study(storage=storage, study_name=study.study_name, directions=study.directions)
-            anew.add_trials([_begun_again(trial) for trial in study.get_trials(deepcopy=False)])
-    finally:
-        _close(storage)
-
-
 def _close(storage: "RDBStorage") -> None:
     """Release the file of a storage."""
     storage.remove_session()
@@ -152,15 +141,3 @@ def _close(storage: "RDBStorage") -> None:
 def _ran_out_of_memory(trial: "FrozenTrial") -> bool:
     before, now = trial.user_attrs.get(MEMORY_KILLS), memory_kills()
     return before is not None and now is not None and now > before
-
-
-def _this_process() -> list[Any]:
-    return [socket.gethostname(), os.getpid(), process_mark(os.getpid())]
-
-
-def _is_alive(owner: list[Any] | None) -> bool:
-    """Return True if the process that runs a trial is alive; a process on another machine counts as alive."""
-    if owner is None:
-        return False
-    host, process, mark = owner
-    return host != socket.gethostname() or process_mark(process) == mark

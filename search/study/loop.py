@@ -4,18 +4,21 @@ import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from shunter.engine.executors.role import Executor
+from shunter.engine.executors.role import ComputeTarget, Executor
+from shunter.engine.executors.this_machine import ThisMachine
 from shunter.engine.loop.interrupt import RECEIVED
 from shunter.engine.metrics import SelectBy, figure_name, figure_of
 from shunter.engine.results import EpochReport
 from shunter.engine.stopping import ShouldStop, StopKind, StopReason
 from shunter.errors import ProcessLostError
-from shunter.search.budget import BudgetMeter
+from shunter.hardware.types import Placement
+from shunter.search.minutes import BudgetMeter
 from shunter.search.protocol import Outcome, Parameters, SearchMethod
 from shunter.search.study.interrupted import try_again
 from shunter.search.study.pair import Pairing, Repeated
@@ -138,7 +141,9 @@ class Loop:
         free, running = list(slots), dict["Future[TrialEnd | None]", tuple["Trial", Executor]]()
         while True:
             if not (self._in_rounds and running):
-                begun = self._begin_up_to(len(free))
+                begun = list[tuple["Trial", Parameters]]()
+                while len(begun) < len(free) and (one := self._begin()) is not None:
+                    begun.append(one)
                 is_round = self._in_rounds and len(begun) > 1
                 peers = frozenset(trial.number for trial, _ in begun) if is_round else frozenset[int]()
                 for one in begun:
@@ -152,13 +157,6 @@ class Loop:
                 free.append(slot)
                 self._note(trial, future.result())
 
-    def _begin_up_to(self, most: int) -> "list[tuple[Trial, Parameters]]":
-        """Begin up to `most` trials; none if the search has ended."""
-        begun = list[tuple["Trial", Parameters]]()
-        while len(begun) < most and (one := self._begin()) is not None:
-            begun.append(one)
-        return begun
-
     def ended(self) -> StopReason | None:
         """Return the reason to end the search and its running trials; None while the search may continue."""
         if self._gave_up.is_set() or RECEIVED.is_end_requested():
@@ -168,11 +166,7 @@ class Loop:
     def _trained(
         self, trial: "Trial", parameters: Parameters, slot: Executor, peers: frozenset[int] = frozenset()
     ) -> "TrialEnd | None":
-        """Train the point of a trial: in the slot, or at the placement that the pairing explores.
-
-        Returns:
-            The end of the trial; None if its process was killed.
-        """
+        """Train a point, in the slot or at the placement to explore; return None if its process was killed."""
         context = replace(self.context, peers=peers, on_epoch=self._show_epoch if self._on_epoch else None)
         try:
             if self.pairing is None:
@@ -297,3 +291,25 @@ def as_text(number: int, outcome: Outcome, select_by: SelectBy, *, is_number: bo
     broken = [name for name, value in outcome.violations.items() if value > 0]
     beyond = f"; breaks {', '.join(broken)}" if broken else ""
     return f"Trial {number}: {figure}{end}{beyond}."
+
+
+@contextmanager
+def open_executors(
+    placement: Placement, count: int, place: ComputeTarget | None = None
+) -> Iterator[Sequence[Executor]]:
+    """Open executors for `count` trials at the same time, and close them at the end of the block.
+
+    A single trial at a time trains in this process. Several trials train in separate processes, which share the threads
+    of the placement, or on nodes of a cluster. Measured step times are those of `count` trials at the same time.
+
+    Raises:
+        RequestError: There are fewer GPUs than trials at a time.
+    """
+    executors = (place or ThisMachine()).executors(placement, count)
+    if count > 1:
+        log.info("%d trials at a time: %s", count, ", ".join(executor.placement.label for executor in executors))
+    try:
+        yield executors
+    finally:
+        for executor in executors:
+            executor.close()

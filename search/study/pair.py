@@ -44,12 +44,7 @@ class Pairing:
     first_seconds: float | None = None
 
     def base(self, study: "Study", trials: int | None) -> "FrozenTrial | None":
-        """Return the trial to repeat now; None if no trial can be repeated yet, or the extra trial has begun.
-
-        Args:
-            study: Study of the search.
-            trials: Requested number of trials; None if only time or energy ends the search.
-        """
+        """Return the trial to repeat now; None if no trial can be repeated yet, or the extra trial has begun."""
         known = [trial for trial in study.get_trials(deepcopy=False) if not was_interrupted(trial)]
         if any(PAIR in trial.user_attrs for trial in known):
             return None
@@ -57,19 +52,16 @@ class Pairing:
         if trials is not None and (len(ended) < trials or any(one.state.name == "RUNNING" for one in known)):
             return None
         if self.first_seconds is not None:
-            return next((trial for trial in ended if _exploration_failed(trial)), None)
+            # The exploring trial was stopped by its time limit, failed, or exceeds a limit of the user.
+            failed = (one for one in ended if OUT_OF_TIME in one.user_attrs or not outcome_of(one).is_feasible)
+            return next(failed, None)
         complete = [trial for trial in ended if trial.state.name == "COMPLETE"]
         if trials is None:
             return complete[0] if complete else None
         return min(complete, key=lowest_loss, default=None)
 
     def limit(self, clock: RunClock, base: "FrozenTrial | None") -> ShouldStop | None:
-        """Return the time limit of a trial as a stop condition; None for a trial that does not explore.
-
-        Args:
-            clock: Clock of the command.
-            base: Repeated trial; None for a trial of the search itself.
-        """
+        """Return the time limit of a trial as a stop condition; None for a trial that does not explore."""
         if (base is None) != (self.first_seconds is not None):
             return None
         return self.bound(clock, base.user_attrs["seconds"] if base else 0.0)
@@ -159,8 +151,3 @@ def pair_of(study: "Study") -> PairedTrial | None:
             is_stopped=OUT_OF_TIME in second.user_attrs,
         )
     return None
-
-
-def _exploration_failed(trial: "FrozenTrial") -> bool:
-    """Return True if an exploring trial was stopped by its time limit, failed, or exceeds a limit of the user."""
-    return OUT_OF_TIME in trial.user_attrs or not outcome_of(trial).is_feasible

@@ -1,9 +1,11 @@
 """Storage of the Optuna study of a search, in the run's own folder or in a database that several machines share."""
 
 import contextlib
+import errno
 import hashlib
 import logging
 import sqlite3
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,21 +28,20 @@ LOCK_SECONDS = 10.0  # longest wait for a database that another process has lock
 
 @contextlib.contextmanager
 def storage_errors(storage: str) -> Iterator[None]:
-    """Raise every error of a study's storage as `TrackingError`.
-
-    Args:
-        storage: Address of the storage for error messages.
-    """
+    """Raise every error of a study's storage, whose address the message names, as `TrackingError`."""
     from optuna.exceptions import StorageInternalError
     from sqlalchemy.exc import SQLAlchemyError
 
     try:
         yield
     except (StorageInternalError, SQLAlchemyError, sqlite3.Error, ImportError) as error:
-        reason = str(_root(error)).strip().splitlines()[0].rstrip(".")
+        first: BaseException = error  # the error of the database driver has the shortest message
+        while first.__cause__ is not None:
+            first = first.__cause__
+        reason = str(first).strip().splitlines()[0].rstrip(".")
         raise TrackingError(
             f"The database {without_secrets(storage)} of the search failed ({without_secrets(reason)}): "
-            f"{_advice(reason)}."
+            f"{_advice(first)}."
         ) from error
 
 
@@ -69,6 +70,7 @@ def open_study(
         TrackingError: The storage cannot be opened, is locked or is not a database.
     """
     from optuna import create_study
+    from optuna.exceptions import ExperimentalWarning
     from optuna.study import StudyDirection
 
     logging.getLogger("optuna").setLevel(logging.WARNING)  # otherwise Optuna logs the creation of each study
@@ -88,7 +90,11 @@ def open_study(
             load_if_exists=True,
         )
         objective = "1 - validation_auc" if select_by == "auc" else f"validation_{select_by}"
-        _name_metrics(study, [objective, *([cost] if cost else [])])
+        names = [objective, *([cost] if cost else [])]
+        if study.metric_names != names:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ExperimentalWarning)
+                study.set_metric_names(names)
         if is_shared:
             close_interrupted(study)
     return study
@@ -99,10 +105,7 @@ def record(
 ) -> "Trial":
     """Begin a trial at the given point; without `parameters`, begin the next queued trial.
 
-    Args:
-        study: Study of the search.
-        parameters: Point; None for the point of a queued, interrupted trial.
-        attributes: Attributes of the trial, which it keeps if it is interrupted.
+    The trial keeps `attributes` if it is interrupted.
     """
     if parameters is not None:
         study.enqueue_trial(dict(parameters), user_attrs=dict(attributes or {}))
@@ -161,14 +164,7 @@ def outcome_of(trial: "FrozenTrial") -> Outcome:
 
 
 def tell(study: "Study", trial: "Trial", outcome: Outcome, cost: Cost | None) -> None:
-    """Record the outcome of a trial in the study.
-
-    Args:
-        study: Study of the search.
-        trial: Running trial.
-        outcome: Outcome of the trial.
-        cost: Second objective besides NE, if any.
-    """
+    """Record the outcome of a running trial in the study; `cost` is the second objective besides NE, if any."""
     from optuna.trial import TrialState
 
     facts = {name: getattr(outcome, name) for name in ("validation_ne", "selected", "seconds", "joules", "epochs")}
@@ -207,7 +203,7 @@ def _open_storage(address: str) -> "BaseStorage":
     except (OSError, ValueError) as error:  # ValueError: lines that are not JSON
         reason = getattr(error, "strerror", None) or str(error)
         raise TrackingError(
-            f"The database {without_secrets(address)} of the search cannot be opened ({reason}): {_advice(reason)}."
+            f"The database {without_secrets(address)} of the search cannot be opened ({reason}): {_advice(error)}."
         ) from error
     return _open_database(address)
 
@@ -219,29 +215,12 @@ def _open_database(address: str) -> "RDBStorage":
     return RDBStorage(address, engine_kwargs=options)
 
 
-def _name_metrics(study: "Study", names: list[str]) -> None:
-    import warnings
-
-    from optuna.exceptions import ExperimentalWarning
-
-    if study.metric_names != names:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ExperimentalWarning)
-            study.set_metric_names(names)
-
-
-def _root(error: BaseException) -> BaseException:
-    """Return the original error of the database driver, which has the shortest message."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return error
-
-
-def _advice(reason: str) -> str:
-    if "locked" in reason:
+def _advice(error: BaseException) -> str:
+    code = getattr(error, "sqlite_errorname", "")
+    if code.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return "another process holds it, so wait for that one, or name another with --search-storage"
-    if "not a database" in reason or "malformed" in reason:
+    if code.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
         return "the file is damaged, so move it away or name another with --search-storage"
-    if "full" in reason or "No space" in reason or "disk I/O" in reason:
+    if code.startswith(("SQLITE_FULL", "SQLITE_IOERR")) or getattr(error, "errno", None) == errno.ENOSPC:
         return "make sure that there is space and that it can be written, and run the same command again"
     return "check that it can be reached and written, or name another with --search-storage"

@@ -141,7 +141,9 @@ def run_trial(trial: "Trial", parameters: Parameters, context: TrialContext, exe
                     attempt.keep_evidence(ending_of(error=error))
                 raise
     except Exception as error:
-        if not _is_failure_of_point(error) or (isinstance(error, ProcessLostError) and may_try_again(trial)):
+        # Only this point failed if its loss diverged, memory was too small, or its process died.
+        is_of_point = isinstance(error, TrainingError | TooLargeError) or is_out_of_memory(error)
+        if not is_of_point or (isinstance(error, ProcessLostError) and may_try_again(trial)):
             raise
         trial.set_user_attr(FAILURE, str(error) or type(error).__name__)
         failed = Outcome(state="failed", seconds=time.perf_counter() - started)
@@ -168,7 +170,12 @@ class _Attempt:
             own_epochs=self.most_epochs,
             peers=context.peers,
         )
-        self.is_screening, self.is_final = self._role(context.comparison)
+        self.is_screening = self.is_final = (
+            False  # the screening of a family; a trial that is trained in full in any case
+        )
+        if context.comparison is not None and context.repeated is None:
+            own = trial.number, parameters, begun_trials(context.study)
+            self.is_screening, self.is_final = context.comparison.is_screening(*own), context.comparison.is_final(*own)
         self.reports: list[EpochReport] = []
         execution = execution_of(executor.placement)
         self.job = TrainingJob(context.dataset, self.spec, self.hyperparameters, execution, context.schedule)
@@ -253,16 +260,6 @@ class _Attempt:
         if is_beaten and not self.is_final:
             raise _stopped()
 
-    def _role(self, comparison: FamilyComparison | None) -> tuple[bool, bool]:
-        """Return two flags: the trial is the screening of a family; the trial is trained in full in any case."""
-        if comparison is None or self.context.repeated is not None:
-            return False, False
-        begun = begun_trials(self.context.study)
-        number = self.trial.number
-        return comparison.is_screening(number, self.parameters, begun), comparison.is_final(
-            number, self.parameters, begun
-        )
-
     def _loss(self, report: EpochReport) -> float:
         return report.validation.loss_by(self.context.schedule.select_by)
 
@@ -272,12 +269,14 @@ class _Attempt:
         # the checks within the epoch count.
         epochs = [report for report in self.reports if not report.is_check] or self.reports
         best = min(epochs, key=self._loss)
-        passes = self._passes(last)
+        passes, longest = self._passes(last), self.most_epochs
+        if figures and figures.stop_reason.kind is StopKind.PATIENCE:
+            longest = min(longest, best.epoch + context.schedule.patience)
         measured = Measured(
             auc=best.validation.auc,
             memory_bytes=figures.peak_memory_bytes if figures else None,
             watts=reading.mean_watts,
-            epochs=self._full_epochs(best, figures),
+            epochs=float(longest),
             pass_seconds=last.train_seconds / passes,
             pass_joules=None if reading.joules is None else reading.joules / passes,
         )
@@ -291,12 +290,6 @@ class _Attempt:
             joules=reading.joules,
             epochs=passes,
         )
-
-    def _full_epochs(self, best: EpochReport, figures: TrainingFigures | None) -> float:
-        """Return the epochs of a full run: the best epoch plus the patience if patience ended it, else the maximum."""
-        if figures and figures.stop_reason.kind is StopKind.PATIENCE:
-            return float(min(self.most_epochs, best.epoch + self.context.schedule.patience))
-        return float(self.most_epochs)
 
     def _costs(self, report: EpochReport, reading: EnergyReading) -> dict[Cost, float]:
         costs: dict[Cost, float] = {
@@ -334,7 +327,12 @@ class _Attempt:
         run.set_tags(tags)
         ended_early = StopReason(StopKind.SCREENING if self.is_screening else StopKind.PRUNED)
         self.keep_evidence(ending_of(reason=figures.stop_reason if figures else ended_early), figures)
-        self._keep_step_time()
+        placement, last = self.executor.placement, self.reports[-1]
+        seconds = mean_step_seconds(last, placement)
+        if self.context.observe is not None and seconds is not None and last.step >= FEWEST_STEPS:
+            watts = reading.mean_watts if reading.teaches_power else None
+            observation = self.context.observe(self.spec, placement, seconds, watts)
+            log_steps(run.run_id, [observation] if observation else [])
 
     def keep_evidence(self, ending: Ending, figures: TrainingFigures | None = None) -> None:
         """Log the training record, from which later durations are predicted, also of an interrupted training run."""
@@ -343,15 +341,6 @@ class _Attempt:
         evidence = training_evidence("trial", ending, self.job, placement, progress=progress, energy=energy)
         log_evidence(self.run.run_id, evidence)
 
-    def _keep_step_time(self) -> None:
-        placement, last = self.executor.placement, self.reports[-1]
-        seconds = mean_step_seconds(last, placement)
-        if self.context.observe is None or seconds is None or last.step < FEWEST_STEPS:
-            return
-        watts = self._reading.mean_watts if self._reading.teaches_power else None
-        observation = self.context.observe(self.spec, placement, seconds, watts)
-        log_steps(self.run.run_id, [observation] if observation else [])
-
 
 def _stopped() -> type[Exception]:
     from optuna import TrialPruned
@@ -359,15 +348,7 @@ def _stopped() -> type[Exception]:
     return TrialPruned
 
 
-def _is_failure_of_point(error: Exception) -> bool:
-    """Return True if only this point failed: its loss diverged, memory was too small, or its process died."""
-    return isinstance(error, TrainingError | TooLargeError) or is_out_of_memory(error)
-
-
 def trial_tags(parameters: Parameters, outcome: Outcome) -> dict[str, str]:
     """Return MLflow tags with the point and the outcome of a trial; no tags if the point is too long for a tag."""
-    tags = {
-        PARAMETERS: json.dumps(parameters),
-        OUTCOME: OUTCOMES.dump_json(outcome).decode(),
-    }
+    tags = {PARAMETERS: json.dumps(parameters), OUTCOME: OUTCOMES.dump_json(outcome).decode()}
     return tags if all(len(text) <= LONGEST_TEXT for text in tags.values()) else {}

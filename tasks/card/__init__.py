@@ -14,8 +14,7 @@ from shunter.markdown import plain
 from shunter.reporting.card.baselines import Rival, TrainedBaseline, baseline_metrics, compare_baselines
 from shunter.reporting.card.figures import ModelCard
 from shunter.reporting.card.promise import Promise
-from shunter.reporting.card.quality import group_metrics
-from shunter.reporting.card.unknown_row import score_unknown_row
+from shunter.reporting.card.quality import group_metrics, score_unknown_row
 from shunter.tasks.accelerators import announce
 from shunter.tasks.run_log import show_markdown
 from shunter.tracking.registry.models import RegisteredModel, describe_model

@@ -14,8 +14,7 @@ from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.config import Execution, SelectBy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.combinations import PRESENT
-from shunter.engine.ensemble.combined import PackedResult, combined_as
-from shunter.engine.ensemble.ensemble_selection import EnsembleSelection, select_ensemble
+from shunter.engine.ensemble.ensemble_selection import EnsembleSelection, PackedResult, combined_as, select_ensemble
 from shunter.engine.ensemble.result import RESULT, EnsembleResult, Member, MemoryFit, Serving, read_finished
 from shunter.engine.ensemble.scored import read_scores, score_test
 from shunter.engine.ensemble.serving_cost import ServingCost, ServingLimits, serving_cost, within_limits

@@ -15,14 +15,13 @@ from shunter.engine.checkpoint.scoring import load_to_score
 from shunter.engine.config import Schedule
 from shunter.engine.ensemble.distillation import softened
 from shunter.engine.ensemble.result import FILE_OVERHEAD_BYTES
-from shunter.engine.ensemble.snapshots import snapshots_of
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.adaptation import Adaptation
 from shunter.engine.executors.role import ComputeTarget, Executor
 from shunter.engine.job import ClickJob, TrainingJob
 from shunter.engine.overrides import read_overrides
 from shunter.engine.stopping import time_limit
-from shunter.engine.trained_model import TrainedModel, read_finished
+from shunter.engine.trained_model import TrainedModel, read_finished, snapshots_of
 from shunter.hardware.devices.discovery import usable_cores
 from shunter.hardware.reservation import cores_reserved_here
 from shunter.hardware.types import Placement
@@ -34,7 +33,7 @@ from shunter.requests import Distill, EnsembleOf, TrainRequest
 from shunter.search.minutes import Minutes, unlimited
 from shunter.search.result import Setting, TuneResult
 from shunter.search.study.best_models import stored_trial_model
-from shunter.search.study.workers import open_executors
+from shunter.search.study.loop import open_executors
 from shunter.tasks.accelerators import announce
 from shunter.tasks.ensemble.combine import Combining, EnsembleLimits
 from shunter.tasks.ensemble.ending import is_done, positions_in_time

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
+from shunter.engine.checkpoint.checked_files import take_snapshots
 from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.ensemble.scored import store_scores
 from shunter.engine.executors.compilation import choose_compilation
 from shunter.engine.executors.role import Executor
 from shunter.engine.executors.training_passes import try_training_passes, with_passes
 from shunter.engine.job import ClickJob, TrainingJob
-from shunter.engine.loop.snapshots import take_snapshots
 from shunter.engine.passes.record import PassRecord
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.trained_model import Trained, TrainedModel

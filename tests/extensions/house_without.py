@@ -23,11 +23,11 @@ from shunter.engine.checkpoint.checkpoint_settings import ROW_TRACKERS, Checkpoi
 from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES  # noqa: E402
 from shunter.engine.checkpoint.storage import WEIGHT_PACKINGS  # noqa: E402
 from shunter.engine.config import Execution, Schedule  # noqa: E402
-from shunter.engine.executors.registry import EXECUTORS  # noqa: E402
+from shunter.engine.executors.role import EXECUTORS  # noqa: E402
 from shunter.engine.loop.step_options import STEP_OPTIONS, prepare_layers  # noqa: E402
 from shunter.engine.memory import check_tables_fit  # noqa: E402
 from shunter.engine.overrides import read_overrides  # noqa: E402
-from shunter.engine.passes.registry import COMPRESSIONS, TRAINING_PASSES, passes_of  # noqa: E402
+from shunter.engine.passes.role import COMPRESSIONS, TRAINING_PASSES, passes_of  # noqa: E402
 from shunter.engine.profiling.profiles import PROCESS_MEASUREMENTS  # noqa: E402
 from shunter.engine.table_files import TABLES_IN_FILES, are_supported, embedding_cache  # noqa: E402
 from shunter.errors import MissingExtensionError  # noqa: E402

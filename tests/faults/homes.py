@@ -14,7 +14,7 @@ from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.checkpoint.storage import save_model, write_tensors
 from shunter.engine.data.arrays import write_result
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.profiling.cache import ProfileKey, write_profiles
+from shunter.engine.profiling.profiles import ProfileKey, write_profiles
 from shunter.flows.python.frames import store_frame
 from shunter.hardware.devices import power_limit
 from shunter.ingestion.cache import ingest_source

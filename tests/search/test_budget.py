@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from shunter.engine.stopping import StopKind, StopLimit, StopReason
-from shunter.search.budget import FILE, BudgetMeter
-from shunter.search.minutes import Minutes
+from shunter.search.minutes import FILE, BudgetMeter, Minutes
 from shunter.search.protocol import BudgetLeft
 from tests.engine.reasons import HandClock
 

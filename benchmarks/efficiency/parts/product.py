@@ -26,8 +26,7 @@ from shunter.engine.data.loader import BatchLoader
 from shunter.engine.job import ClickJob
 from shunter.engine.loop.evaluation import evaluate
 from shunter.engine.loop.trainer import train
-from shunter.engine.passes.registry import passes_of
-from shunter.engine.passes.role import Pass
+from shunter.engine.passes.role import Pass, passes_of
 from shunter.extensions.compression.bench import Bench
 from shunter.extensions.compression.compression_requests import TOLERATED_AUC_LOSS, CompressRequest
 from shunter.extensions.compression.fine_tune import FineTuning

@@ -35,10 +35,16 @@ from shunter.engine.checkpoint.directory import (
     CheckpointDirectory,
 )
 from shunter.engine.checkpoint.generations import check_base_chain, history_of
-from shunter.engine.checkpoint.optimizer_state import optimizer_tensors, restore_optimizer, state_tensors
-from shunter.engine.checkpoint.random_state import random_tensors, restore_random
 from shunter.engine.checkpoint.storage import holds_sharded_checkpoint, load_weights, read_tensors
-from shunter.engine.checkpoint.training_tensors import bytes_of, check_finite
+from shunter.engine.checkpoint.training_tensors import (
+    bytes_of,
+    check_finite,
+    optimizer_tensors,
+    random_tensors,
+    restore_optimizer,
+    restore_random,
+    state_tensors,
+)
 from shunter.engine.memory import available_memory_bytes
 from shunter.errors import CheckpointError, ShunterError
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings

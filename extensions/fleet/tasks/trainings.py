@@ -11,7 +11,7 @@ from typing import NamedTuple, Self
 from urllib.parse import quote
 
 from shunter.engine.execution import execution_of
-from shunter.engine.executors.ledger import Ledger
+from shunter.engine.executors.energy import Ledger
 from shunter.engine.executors.messages import Done, Task
 from shunter.engine.job import Hooks
 from shunter.engine.trained_model import TrainedModel

@@ -13,7 +13,7 @@ from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings, Ro
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
-from shunter.engine.loop.fused_adam import FusedAdam
+from shunter.engine.loop.optimizers import FusedAdam
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.errors import CheckpointError

@@ -8,7 +8,7 @@ import pytest
 from shunter.engine.ensemble.calibration import log_losses
 from shunter.engine.ensemble.combinations import PRESENT
 from shunter.engine.ensemble.ensemble_selection import PULLS, select_ensemble
-from shunter.engine.ensemble.weights import fit_weights, halves
+from shunter.engine.ensemble.selection import fit_weights, halves
 from shunter.engine.metrics import compute_metrics
 from tests.engine.ensemble.planted import planted
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shunter.engine.ensemble.weights import SMALLEST_WEIGHT, fit_weights, halves
+from shunter.engine.ensemble.selection import SMALLEST_WEIGHT, fit_weights, halves
 from shunter.engine.metrics import compute_metrics
 from tests.engine.ensemble.planted import planted
 

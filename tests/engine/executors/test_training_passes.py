@@ -9,7 +9,7 @@ from shunter.engine.executors import training_passes
 from shunter.engine.executors.compilation import Compilation
 from shunter.engine.executors.training_passes import TriedPasses, try_training_passes, with_passes
 from shunter.engine.job import ClickJob, TrainingJob
-from shunter.engine.passes.registry import passes_of
+from shunter.engine.passes.role import passes_of
 from shunter.engine.passes.training import TrainingSubject
 from shunter.errors import CheckpointError
 from shunter.models.registry import model_spec

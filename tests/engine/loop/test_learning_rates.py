@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from shunter.engine.config import Execution, Hyperparameters, LearningRateSchedule, Schedule, SelectBy
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
-from shunter.engine.loop.learning_rates import LOWEST_SHARE, LearningRates
+from shunter.engine.loop.optimizers import LOWEST_SHARE, LearningRates
 from shunter.engine.loop.step import build_dense_optimizer
 from shunter.engine.loop.trainer import train
 from shunter.engine.results import TrainResult

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 import torch
 
+from shunter.engine.checkpoint.checked_files import snapshot_folder
 from shunter.engine.checkpoint.storage import load_model
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.ensemble.snapshots import snapshots_of
 from shunter.engine.execution import execution_of
 from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from shunter.engine.loop.evaluation import evaluate
-from shunter.engine.loop.snapshots import snapshot_folder
 from shunter.engine.loop.trainer import train
 from shunter.engine.stopping import StopReason
+from shunter.engine.trained_model import snapshots_of
 from shunter.errors import RequestError
 from shunter.hardware.types import Placement
 from shunter.models.registry import model_spec

@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from shunter.engine.profiling import profiles
-from shunter.engine.profiling.cache import ProfileKey, write_profiles
+from shunter.engine.profiling.profiles import ProfileKey, write_profiles
 from shunter.hardware.devices.discovery import host_fingerprint, local_accelerators
 from shunter.hardware.devices.identity import machine_id
 from shunter.hardware.types import HardwareProfile

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shunter.engine.profiling.cache import ProfileKey, read_profiles, write_profiles
-from shunter.engine.profiling.profiles import local_profiles
+from shunter.engine.profiling.profiles import ProfileKey, local_profiles, read_profiles, write_profiles
 from tests.engine.profiling.short_profiles import hurry
 from tests.hardware.profiles import make_profile
 

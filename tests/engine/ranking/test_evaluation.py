@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shunter.engine.ranking import evaluation
-from shunter.engine.ranking.evaluation import evaluate_ranking, first_items
+from shunter.engine.ranking.evaluation import evaluate_ranking, first_items, sparse_first_items
 from shunter.engine.ranking.interactions import Interactions
-from shunter.engine.ranking.sparse_lists import sparse_first_items
 from shunter.errors import DataError
 from shunter.models.graph import Graph, history_rankers
 from shunter.models.graph.history_rankers import SparseHistoryRanker

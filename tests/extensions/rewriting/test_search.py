@@ -13,8 +13,7 @@ from shunter.checked_json import unseal
 from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.config import Execution
 from shunter.engine.data.loader import BatchLoader
-from shunter.engine.passes.role import Tried
-from shunter.engine.passes.trial import try_pass
+from shunter.engine.passes.role import Tried, try_pass
 from shunter.errors import CheckpointError
 from shunter.extensions.compression.bench import Bench
 from shunter.extensions.compression.subject import CompressionLimits, CompressionSubject, QualityLimit

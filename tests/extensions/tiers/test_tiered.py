@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from shunter.engine.data.prefetch import Prefetcher
+from shunter.engine.data.pipeline import Prefetcher
 from shunter.errors import HardwareError, RequestError, TooLargeError
 from shunter.extensions.tiers.tiered import TieredEmbeddings
 from shunter.models.embeddings.kinds import build_embeddings

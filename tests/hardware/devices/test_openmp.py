@@ -37,7 +37,7 @@ def test_the_threads_of_whoever_waits_end_and_others_do_its_work() -> None:
 
 BESIDE = """
 import os, torch
-from shunter.engine.data.prefetch import Prefetcher
+from shunter.engine.data.pipeline import Prefetcher
 
 def team():
     return len(os.listdir("/proc/self/task"))

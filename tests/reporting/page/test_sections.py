@@ -3,9 +3,9 @@
 from shunter.extensions.distributed.plan_section import TRAINED_PLAN
 from shunter.reporting.card.ranking_breakdown import SIDES
 from shunter.reporting.page.features import FEATURES
-from shunter.reporting.page.model_card import FOLDER
 from shunter.reporting.page.render import template_of
 from shunter.reporting.page.sections import REPORT_SECTIONS
+from shunter.reporting.page.view import FOLDER
 
 
 def test_every_section_is_a_function_with_a_template_beside_it() -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from shunter.engine.ensemble.ensemble_selection import select_ensemble
-from shunter.engine.ensemble.weights import combine, fit_weights
+from shunter.engine.ensemble.selection import combine, fit_weights
 from shunter.engine.metrics import compute_metrics
 
 TASKS = ("click", "conversion")

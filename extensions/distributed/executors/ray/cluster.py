@@ -11,7 +11,7 @@ from typing import Any, Self
 from shunter.engine.checkpoint.storage import holds_sharded_checkpoint
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.checkpoint_files import Files, read_checkpoint, write_checkpoint
-from shunter.engine.executors.ledger import Ledger
+from shunter.engine.executors.energy import Ledger
 from shunter.engine.executors.messages import Done, Task
 from shunter.engine.executors.move_monitor import MoveError, MoveMonitor
 from shunter.engine.executors.role import Choice

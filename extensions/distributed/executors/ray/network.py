@@ -12,7 +12,7 @@ from pydantic import AwareDatetime
 
 from shunter.checked_json import read_or_quarantine
 from shunter.engine.checkpoint.checked_files import write_json
-from shunter.engine.profiling.cache import MAX_AGE, ProfileKey
+from shunter.engine.profiling.profiles import MAX_AGE, ProfileKey
 from shunter.errors import HardwareError, first_line
 from shunter.extensions.distributed.executors.ray.node_trainer import GroupTrainer, Membership
 from shunter.extensions.distributed.links.collectives import fitted, timed

@@ -18,7 +18,7 @@ from torch import distributed as dist
 
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.executors.checkpoint_files import CheckpointWatch, Files, is_part, write_checkpoint
-from shunter.engine.executors.in_process import trainer_of
+from shunter.engine.executors.in_process import load_libraries, trainer_of
 from shunter.engine.executors.messages import (
     CheckpointSaved,
     EnergyUsed,
@@ -31,7 +31,6 @@ from shunter.engine.executors.messages import (
     run_to_message,
 )
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
-from shunter.engine.libraries import load_libraries
 from shunter.engine.probes.measurement import Measurement, measure
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.stopping import StopReason

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from shunter.engine.executors.ledger import Ledger, LedgerMeter
+from shunter.engine.executors.energy import Ledger, LedgerMeter
 from shunter.engine.executors.messages import Done, Task, with_model
 from shunter.engine.executors.role import Executor
 from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob

@@ -25,7 +25,7 @@ from shunter.engine.executors.role import Choice
 from shunter.engine.job import Checkpointing, Hooks, TrainingJob
 from shunter.engine.loop.trainer import train
 from shunter.engine.probes.measurement import Measurement
-from shunter.engine.profiling.cache import ProfileFile
+from shunter.engine.profiling.profiles import ProfileFile
 from shunter.engine.ranking.config import RankingHyperparameters, RankingReport
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.trained_model import FILE, TrainedModel

@@ -5,9 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from shunter.engine.passes.record import COLUMNS, GainFigure, rows_of
-from shunter.engine.passes.registry import PASSES
-from shunter.engine.passes.role import Gain, Tried
-from shunter.engine.passes.trial import try_in_turn, try_pass
+from shunter.engine.passes.role import PASSES, Gain, Tried, try_in_turn, try_pass
 from shunter.errors import RequestError
 
 

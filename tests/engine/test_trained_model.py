@@ -3,7 +3,7 @@
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from shunter.engine.specs import AnyGraphSpec, AnyModelSpec
+from shunter.engine.trained_model import AnyGraphSpec, AnyModelSpec
 from shunter.model_families import MODEL_FAMILIES, RANKING_MODELS
 from shunter.models.graph import graph_spec
 from shunter.models.registry import family_of, model_spec

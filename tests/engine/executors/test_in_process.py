@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from shunter.engine.config import Execution
-from shunter.engine.libraries import load_libraries
+from shunter.engine.executors.in_process import load_libraries
 from shunter.engine.loop.step import applied
 from shunter.errors import HardwareError
 from shunter.settings import PROJECT_ROOT
@@ -16,7 +16,7 @@ import sys, tempfile
 from pathlib import Path
 from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.job import TrainingJob
-from shunter.engine.libraries import load_libraries
+from shunter.engine.executors.in_process import load_libraries
 from shunter.engine.loop.trainer import train
 from shunter.models.registry import model_spec
 from tests.engine.synthetic import write_dataset

@@ -10,7 +10,7 @@ from shunter.engine.checkpoint.storage import save_model
 from shunter.engine.config import Execution
 from shunter.engine.loop.evaluation import evaluate
 from shunter.models.registry import build_model, model_spec
-from shunter.reporting.card.unknown_row import UnknownRow, score_unknown_row
+from shunter.reporting.card.quality import UnknownRow, score_unknown_row
 from tests.engine.synthetic import write_dataset
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from shunter.engine.checkpoint.random_state import random_tensors, restore_random
+from shunter.engine.checkpoint.training_tensors import random_tensors, restore_random
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda:1")
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from shunter.engine.loop import fused_adam
-from shunter.engine.loop.fused_adam import FusedAdam
+from shunter.engine.loop import optimizers
+from shunter.engine.loop.optimizers import FusedAdam
 from shunter.hardware.uncompiled import SGD, Adagrad
 
 
@@ -86,8 +86,8 @@ def test_others_are_those_of_torch_bit_by_bit(name: str) -> None:
 
 def test_a_step_with_every_gradient_goes_straight_to_the_operator(monkeypatch: pytest.MonkeyPatch) -> None:
     ordinary: list[int] = []
-    original = fused_adam._step_of_torch
-    monkeypatch.setattr(fused_adam, "_step_of_torch", lambda self, closure: ordinary.append(1) or original(self))
+    original = optimizers._step_of_torch
+    monkeypatch.setattr(optimizers, "_step_of_torch", lambda self, closure: ordinary.append(1) or original(self))
     network = layers()
     take_steps(network, FusedAdam(network.parameters(), lr=0.01), 4)
     assert len(ordinary) == 1

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from shunter.engine.data.days import days_of
+from shunter.engine.data.dataset import days_of
 from tests.engine.synthetic import write_dataset
 
 SECONDS = 1_700_000_000.0
