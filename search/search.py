@@ -19,7 +19,7 @@ from shunter.model_families import MODEL_FAMILIES
 from shunter.parallel import periodic
 from shunter.requests import SEARCH_SPACES, SearchCost, SearchSpaceName, TrainRequest
 from shunter.search.constraints import NEAR_AUC, breaks_a_measured_limit, format_violations
-from shunter.search.context import SearchContext
+from shunter.search.context import PastStudy, SearchContext
 from shunter.search.job import SearchJob
 from shunter.search.methods.registry import PAST_SEARCHES, build_method
 from shunter.search.minutes import TRIALS, BudgetMeter, Minutes
@@ -109,12 +109,6 @@ def search(
 
 def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) -> SearchContext:
     """Return the context of the search method; it includes past searches unless the request excludes them."""
-    options, past = job.request.search, ()
-    if PAST_SEARCHES.entries["studies"].is_installed:
-        cold = options.cold_start
-        past = PAST_SEARCHES.load("studies")(
-            job.dataset, job.directory, job.parent_run_id, is_cold=cold, trials=options.most_trials
-        )
     return SearchContext(
         space=space,
         study=study,
@@ -124,12 +118,22 @@ def _method_context(job: SearchJob, space: Space, study: "Study", loop: Loop) ->
         directory=job.directory / "method",
         cost=job.cost,
         seed=job.request.seed,
-        trials=options.most_trials,
-        past=past,
+        trials=job.request.search.most_trials,
+        past=_past(job),
         limits=job.request.limits,
         run_id=job.parent_run_id,
         clock=loop.budget.minutes.clock,
         should_stop=loop.ended,
+    )
+
+
+def _past(job: SearchJob) -> tuple[PastStudy, ...]:
+    """Return earlier searches on similar data; empty if the extension that reads them is not installed."""
+    if not PAST_SEARCHES.entries["studies"].is_installed:
+        return ()
+    options = job.request.search
+    return PAST_SEARCHES.load("studies")(
+        job.dataset, job.directory, job.parent_run_id, is_cold=options.cold_start, trials=options.most_trials
     )
 
 

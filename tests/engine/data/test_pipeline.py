@@ -6,7 +6,6 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -79,7 +78,6 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """What reading and computing are measured by: on a busy machine real sleeps last as long as they please."""
     clock = Clock()
     monkeypatch.setattr("shunter.engine.data.pipeline.perf_counter", clock)
-    monkeypatch.setattr("shunter.engine.data.pipeline.time", SimpleNamespace(perf_counter=clock))
     return clock
 
 
