@@ -331,6 +331,7 @@ class Meter(Protocol):
     @property
     def reading(self) -> "EnergyReading":
         """Return the total energy reading so far."""
+        ...
 
     def joules_so_far(self) -> float | None:
         """Return the energy used so far in joules; None if no meter can measure it."""

@@ -26,12 +26,15 @@ class Space(Protocol):
 
     def suggest(self, trial: "Trial") -> Parameters:
         """Sample a point with an Optuna trial."""
+        ...
 
     def defaults(self) -> list[Parameters]:
         """Return the points of the space to try first."""
+        ...
 
     def build(self, parameters: Parameters) -> tuple[ModelSpec, Hyperparameters]:
         """Return the architecture and the learning rates of a point."""
+        ...
 
     def identity(self, parameters: Parameters) -> Hashable:
         """Return a key of the model that a point trains; two points with equal keys train the same model."""
@@ -42,9 +45,11 @@ class Space(Protocol):
         Parameters that apply to some points only, such as options of one family, are included. `build` ignores such
         parameters for all other points.
         """
+        ...
 
     def model_dump_json(self) -> str:
         """Return the space as JSON; studies of different spaces have different JSON."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

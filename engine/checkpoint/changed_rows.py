@@ -21,6 +21,7 @@ class CheckpointRows(Protocol):
     @property
     def are_all(self) -> bool:
         """Return True if all rows of the tables are selected."""
+        ...
 
     def write(self, number: int, step: int, parts: Sequence[Part], write_file: WriteFile) -> tuple[Part, ...]:
         """Write the rows of a generation as new parts after `parts`, with `write_file`; return all current parts.
@@ -29,6 +30,7 @@ class CheckpointRows(Protocol):
             TrainingError: A weight is not finite.
             GivenUpError: Rows change faster than the disk can write them.
         """
+        ...
 
 
 class ChangedRows(Protocol):
@@ -37,13 +39,16 @@ class ChangedRows(Protocol):
     @property
     def bytes(self) -> int:
         """Bytes of this process's embedding rows and of their optimizer state."""
+        ...
 
     @property
     def history(self) -> Sequence[Sequence[float]]:
         """Shares of rows stored by each checkpoint since the last full one, for each range of rows."""
+        ...
 
     def note(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Record the rows of a batch as changed, right before its step; return their numbers across all tables."""
+        ...
 
     def before_step(self, rows: Tensor) -> None:
         """Copy embedding rows that the next step changes and that the writer has not written yet."""
@@ -56,6 +61,7 @@ class ChangedRows(Protocol):
             is_best: Whether the rows are the best weights so far, which are stored in at least 8 bits.
             may_give_up: Whether to abandon the checkpoint (`GivenUpError`) at that limit; otherwise steps wait.
         """
+        ...
 
     def close(self) -> None:
         """Discard the rows that the checkpoint writer has not written yet."""

@@ -29,6 +29,7 @@ class Layout(Protocol):
 
     def lists(self, names: Iterable[str]) -> list[str]:
         """Select from `names` the manifests, newest first; each manifest lists the files of one checkpoint."""
+        ...
 
     def files(self, name: str, read: Callable[[str], bytes]) -> Mapping[str, str | None]:
         """Return the files that the manifest `name` lists, in transfer order, with sha256 or None.
@@ -36,6 +37,7 @@ class Layout(Protocol):
         Raises:
             CheckpointError: The manifest is damaged.
         """
+        ...
 
     def fetched(self, directory: Path, name: str) -> None:
         """Finish the download of a checkpoint into a folder; called after all its files have arrived."""
@@ -47,9 +49,11 @@ class CheckpointCopy(Protocol):
     @property
     def names_in_work(self) -> frozenset[str]:
         """Names of local files that are being uploaded, and must not be removed."""
+        ...
 
     def fetch(self, directory: Path) -> bool:
         """Download the newest complete checkpoint; return True if there was one."""
+        ...
 
     def follow(self, directory: Path, figures: CheckpointFigures) -> None:
         """Start to upload the newest checkpoint, unless an earlier upload is running."""

@@ -40,6 +40,7 @@ class Channel(Protocol):
         Raises:
             LostError: The remote process is gone.
         """
+        ...
 
     def order(self, order: Order) -> None:
         """Send an order to the remote training process.

@@ -32,6 +32,7 @@ class Reading(Protocol):
     @property
     def reading(self) -> EnergyReading:
         """Return the energy used since the meter was entered."""
+        ...
 
 
 class Executor(ABC):
@@ -90,6 +91,7 @@ class ComputeTarget(Protocol):
             placement: Placement on this target.
             checkpoints: Folder of its checkpoints; a training run begun by several processes is resumed by several.
         """
+        ...
 
     def executors(self, placement: Placement, count: int) -> Sequence[Executor]:
         """Return executors for parallel training runs, on accelerators like that of the placement.
@@ -97,6 +99,7 @@ class ComputeTarget(Protocol):
         Raises:
             RequestError: There are fewer such accelerators.
         """
+        ...
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,7 @@ class Cluster(ComputeTarget, Protocol):
 
     def profiles(self, processes: int = 1) -> list[HardwareProfile]:
         """Return the profiles of all accelerators; for several processes, with collective operations between nodes."""
+        ...
 
     def measure(self, dataset: Dataset, spec: Any, placement: Placement, steps: int) -> Measurement | None:
         """Measure some steps of a training run on the node of a placement."""

@@ -67,6 +67,7 @@ class Pass(Protocol[Subject]):
         Raises:
             ShunterError: The change fails; the message gives the reason.
         """
+        ...
 
     def gain(self, before: Subject, after: Subject) -> Gain:
         """Return the gain of the changed subject `after` over the given subject `before`.
@@ -74,6 +75,7 @@ class Pass(Protocol[Subject]):
         Raises:
             ShunterError: The gain cannot be determined.
         """
+        ...
 
 
 def try_pass(one: Pass[Subject], tried: Tried[Subject]) -> tuple[Subject, PassRecord]:

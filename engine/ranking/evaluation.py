@@ -105,13 +105,16 @@ class ScoresItems(Protocol):
     @property
     def device(self) -> torch.device:
         """Device of the input ids and output scores."""
+        ...
 
     @property
     def item_count(self) -> int:
         """Number of item ids, which is the number of columns of the scores."""
+        ...
 
     def all_scores(self, users: Tensor) -> Tensor:
         """Return scores of all items for users, `[users]` to `[users, items]`; minus infinity excludes an item."""
+        ...
 
 
 def evaluate_ranking(
