@@ -72,7 +72,12 @@ def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mappin
     directory.mkdir(parents=True, exist_ok=True)
     members = model.models if isinstance(model, Ensemble) else (model,)
     weights = model.weights.tolist() if isinstance(model, Ensemble) else None
-    tensors = dict(model.state_dict()) if packed is None else _packed_tensors(model, packed)
+    tensors = dict(model.state_dict())
+    if packed is not None:
+        tensors = {name: own for name, own in tensors.items() if weights is not None and not name.startswith(MEMBERS)}
+        for number, member in enumerate(packed):
+            prefix = "" if weights is None else f"{MEMBERS}{number}."
+            tensors |= {f"{prefix}{name}": tensor for name, tensor in member.items()}
     checksum = write_tensors(directory / "model.safetensors", tensors)
     description = {
         "format": FORMAT,
@@ -92,14 +97,6 @@ def save_model(model: Model | Ensemble, directory: Path, packed: Sequence[Mappin
 def holds_sharded_checkpoint(directory: Path) -> bool:
     """Return True if a folder holds a checkpoint of a multi-process training."""
     return any(path.suffix != PARTIAL for path in directory.glob(f"{SHARDED}*"))
-
-
-def _packed_tensors(model: Model | Ensemble, packed: Sequence[Mapping[str, Tensor]]) -> dict[str, Tensor]:
-    if not isinstance(model, Ensemble):
-        return dict(packed[0])
-    own = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(MEMBERS)}
-    members = {f"{MEMBERS}{number}.{name}": tensor for number, one in enumerate(packed) for name, tensor in one.items()}
-    return {**own, **members}
 
 
 def load_model(directory: Path, device: str | torch.device = "cpu", *, is_mapped: bool = False) -> Model | Ensemble:

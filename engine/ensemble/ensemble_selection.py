@@ -170,18 +170,11 @@ def _best_single(
 
 
 class _Means(NamedTuple):
-    """Fit of each half: the weighted mean of log odds, or the best single member if it is no worse.
-
-    Attributes:
-        by_first: Fit of the first half.
-        by_second: Fit of the second half.
-        weights: Weights of the mean fitted on the first half, also if the single is better; None if nothing is
-            combined.
-    """
+    """Fit of each half: the weighted mean of log odds, or the best single member if it is no worse."""
 
     by_first: EnsembleSelection
     by_second: EnsembleSelection
-    weights: np.ndarray | None = None
+    weights: np.ndarray | None = None  # of the mean fitted on the first half, also if the single member is better
 
 
 def _weighted_means(given: _Given, first: np.ndarray, second: np.ndarray) -> _Means:

@@ -107,15 +107,10 @@ class SubprocessExecutor(Executor):
 
 
 class _Process:
-    """Running worker process, and the `shunter.engine.executors.remote_training.Channel` to it.
-
-    Attributes:
-        is_idle: Whether the process waits for a training run: none is running, and no unexpected error has occurred.
-        process: The process.
-    """
+    """Running worker process, and the `shunter.engine.executors.remote_training.Channel` to it."""
 
     def __init__(self, threads: int) -> None:
-        self.is_idle = True
+        self.is_idle = True  # no training run is running, and no unexpected error has occurred
         self._connection, theirs = Pipe()
         with theirs:
             descriptor = theirs.fileno()

@@ -34,18 +34,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class _Recording:
-    """Recorded training step.
+    """CUDA graph with the kernels of a training step, and the buffers that it reads and writes."""
 
-    Attributes:
-        kind: Properties of the step for which the recording is valid; see `RecordedStep._kind`.
-        graph: CUDA graph with the kernels of the step.
-        batch: Input buffers of the graph; other batches are copied into them.
-        losses: Output buffer of the graph.
-    """
-
-    kind: Hashable
+    kind: Hashable  # properties of the step for which the recording is valid; see `RecordedStep._kind`
     graph: Any
-    batch: Batch
+    batch: Batch  # other batches are copied into it
     losses: Tensor
 
 

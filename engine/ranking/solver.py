@@ -78,12 +78,7 @@ def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None
 
 
 class _Passes:
-    """Passes of a solver so far, and the ranker of the best pass.
-
-    Args:
-        select_by: Validation metric by which passes are compared.
-        only_last: Whether the last pass is the best, because the validation part is trained on and compares no passes.
-    """
+    """Passes of a solver so far, and the ranker of the best; of the last if the validation part is trained on too."""
 
     def __init__(self, select_by: SelectBy, *, only_last: bool) -> None:
         self._select_by: SelectBy = select_by

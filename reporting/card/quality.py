@@ -101,13 +101,10 @@ def quality_of_files(directory: Path, dataset: Dataset, execution: Execution, *,
 
 def user_field(dataset: Dataset) -> str | None:
     """Return the field that identifies the group or user, by the schema or by a common name; None without one."""
-    for field in dataset.features.categorical:
-        if not field.multi_valued and field.name == dataset.grouped_by:
-            return field.name
-    for field in dataset.features.categorical:
-        if not field.multi_valued and field.name.lower().replace("_", "") in USER_FIELDS:
-            return field.name
-    return None
+    single = [field.name for field in dataset.features.categorical if not field.multi_valued]
+    if dataset.grouped_by in single:
+        return dataset.grouped_by
+    return next((name for name in single if name.lower().replace("_", "") in USER_FIELDS), None)
 
 
 def user_groups(dataset: Dataset, field: str) -> np.ndarray:
