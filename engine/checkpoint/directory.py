@@ -31,7 +31,7 @@ from shunter.engine.checkpoint.checkpoint_settings import (
     CheckpointFigures,
     CheckpointSettings,
 )
-from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES, CheckpointCopy
+from shunter.engine.checkpoint.copies import CHECKPOINT_COPIES, CheckpointCopy, Layout
 from shunter.engine.checkpoint.generations import (
     NEWEST,
     Generation,
@@ -108,11 +108,15 @@ class CheckpointDirectory(Generic[Trained]):
         # The rows of an abandoned checkpoint are written with the next one; two consecutive ones are never abandoned.
         self._is_given_up = self._was_given_up = False
 
-        self._copy: CheckpointCopy | None = None
-        if (address := checkpoint_settings.copied_to) is not None:
-            layout, throttle = GenerationsLayout(), Throttle(checkpoint_settings.bytes_per_second)
-            copy_of = CHECKPOINT_COPIES.load("remote")
-            self._copy = copy_of(address, self._identity, layout, checkpoint_settings.generations, throttle)
+        self._copy = self._copy_of(GenerationsLayout())
+
+    def _copy_of(self, layout: Layout) -> CheckpointCopy | None:
+        """Return the remote copy, or None if the policy has no remote address."""
+        policy = self.checkpoint_settings
+        if policy.copied_to is None:
+            return None
+        throttle = Throttle(policy.bytes_per_second)
+        return CHECKPOINT_COPIES.load("remote")(policy.copied_to, self._identity, layout, policy.generations, throttle)
 
     def fetch(self) -> None:
         """Download the newest checkpoint from the remote copy if this folder has no checkpoint.
