@@ -92,7 +92,7 @@ class SubprocessExecutor(Executor):
         with self._lock:
             if self._closed:
                 raise KeyboardInterrupt
-            if self._process is not None and self._process.process.code is not None:  # while idle
+            if self._process is not None and self._process.has_ended:  # while idle
                 self._process.process.kill()
                 self._process = None
             if self._process is None:
@@ -115,6 +115,11 @@ class _Process:
         with theirs:
             descriptor = theirs.fileno()
             self.process = PythonProcess(WORKER, str(descriptor), threads=threads, descriptors=[descriptor])
+
+    @property
+    def has_ended(self) -> bool:
+        """Return True if the process has ended."""
+        return self.process.code is not None
 
     def take(self, task: Task) -> None:
         """Send the task of a training run to the process; raise LostError if it has ended."""
