@@ -88,15 +88,19 @@ class RecordedStep:
         own = batch.clone()
         try:
             with _no_collection():
-                graph = torch.cuda.CUDAGraph()
-                # Other threads prefetch batches, and may use the device during the capture.
-                with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                    losses = plain_step(self._model, self._optimizer, own, self._precision, weights)
+                graph, losses = self._capture(own, weights)
         except Exception as error:  # whatever the reason, training continues without a recording
             log.warning("Steps are launched kernel by kernel, since recording failed: %s", str(error).split("\n", 1)[0])
             self._cannot = True
             return None
         return _Recording(kind, graph, own, losses)
+
+    def _capture(self, batch: Batch, weights: Tensor | None) -> tuple[Any, Tensor]:
+        graph = torch.cuda.CUDAGraph()
+        # Other threads prefetch batches, and may use the device during the capture.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            losses = plain_step(self._model, self._optimizer, batch, self._precision, weights)
+        return graph, losses
 
     @staticmethod
     def _replay(recording: _Recording, batch: Batch) -> Tensor:
