@@ -20,10 +20,12 @@ import numpy as np
 
 from benchmarks.fleet_loads import draw_gavel_jobs
 from benchmarks.fleet_oracle import least_mean_completion
+from benchmarks.fleet_single_agent import SingleAgent
 from benchmarks.report import parse_arguments, publish, table
 from shunter.extensions.fleet.cluster import AcceleratorType, Cluster, Machine, PowerCap
 from shunter.extensions.fleet.job import Iterations, Job
 from shunter.extensions.fleet.learned.networks import Voters
+from shunter.extensions.fleet.learned.policy import Learned
 from shunter.extensions.fleet.learning.learn import Traces, choose_ensemble, compare, mean_figure, warm_up
 from shunter.extensions.fleet.learning.rollouts import exploit
 from shunter.extensions.fleet.learning.trainer import Plan, Progress, Source, Trainer
@@ -116,14 +118,14 @@ def oracle_share(seed: int, plan: Plan, cases: int) -> float:
 
 
 def learning_curve(
-    trainer: Trainer, traces: Sequence[Sequence[Job]], cluster: Cluster, *, joint: bool = False, shown: int = 0
+    trainer: Trainer, traces: Sequence[Sequence[Job]], cluster: Cluster, policy: type[Learned] = Learned, shown: int = 0
 ) -> list[tuple[int, float]]:
     """Decisions that had been simulated, and what the objective came to with the best choices, while it learns."""
     curve: list[tuple[int, float]] = []
 
     def look(number: int, progress: Progress) -> None:
         voters = Voters([trainer.networks.snapshot()], "majority")
-        cost = fmean(exploit(jobs, cluster, "jct", voters, joint=joint) for jobs in traces)
+        cost = fmean(exploit(jobs, cluster, "jct", voters, policy) for jobs in traces)
         curve.append((progress.decisions[-1] + shown, cost))
 
     trainer.run(look)
@@ -141,12 +143,10 @@ def single_agent(seed: int, plan: Plan, traces: int) -> dict[str, Any]:
     """Three agents and one that chooses all at once, on the same traces."""
     draw = np.random.default_rng(2 * 10**6)
     looked_at = [ElasticJobs().draw(draw) for _ in range(traces)]
-    curves = {
-        name: learning_curve(
-            Trainer(ElasticJobs(), LIMITED, "jct", plan, seed, joint=joint), looked_at, LIMITED, joint=joint
-        )
-        for name, joint in (("three agents", False), ("one agent", True))
-    }
+    curves = {}
+    for name, policy in (("three agents", Learned), ("one agent", SingleAgent)):
+        trainer = Trainer(ElasticJobs(), LIMITED, "jct", plan, seed, policy=policy)
+        curves[name] = learning_curve(trainer, looked_at, LIMITED, policy)
     ratio = steps_ratio(curves["three agents"], curves["one agent"])
     return {"ratio": ratio, "best": {name: min(cost for _, cost in curve) for name, curve in curves.items()}}
 

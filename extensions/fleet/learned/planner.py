@@ -18,7 +18,6 @@ from shunter.extensions.fleet.learned.objectives import Objective, watts
 from shunter.extensions.fleet.learned.promises import Promises, added_watts, is_over
 from shunter.extensions.fleet.learned.view import (
     JOB_FEATURES,
-    JOINT_FEATURES,
     MOST_OLDEST,
     MOST_WAITING,
     PLACEMENT_FEATURES,
@@ -28,19 +27,17 @@ from shunter.extensions.fleet.learned.view import (
     place,
 )
 
-PLACEMENT, JOB, SERVER, JOINT = "placement", "job", "server", "joint"
+PLACEMENT, JOB, SERVER = "placement", "job", "server"
 AGENTS = {PLACEMENT: PLACEMENT_FEATURES, JOB: JOB_FEATURES, SERVER: SERVER_FEATURES}
-SINGLE_AGENT = {JOINT: JOINT_FEATURES}  # chooses everything at once; baseline for the three agents
 
 
 @dataclass(frozen=True, slots=True)
 class Pick:
-    """Choice for one job: accelerators of a pool and, if a single agent chooses everything, the power cap."""
+    """Choice for one job: a number of accelerators of a pool, by the rows and columns of a `View`."""
 
     row: int
     column: int
     count: int
-    cap: int | None = None
 
 
 class Planner:
@@ -50,14 +47,13 @@ class Planner:
         chooser: Chooser among the candidates.
         tables: Cached constants of the cluster.
         objective: Objective to minimise; power caps are chosen only if power matters.
-        joint: If True, one agent chooses placement, accelerators and power cap at once.
 
     Attributes:
         tables: Cached constants, which may change to other accelerator counts of the same machines.
     """
 
-    def __init__(self, chooser: Chooser, tables: Tables, objective: Objective, *, joint: bool = False) -> None:
-        self._chooser, self.tables, self._joint = chooser, tables, joint
+    def __init__(self, chooser: Chooser, tables: Tables, objective: Objective) -> None:
+        self._chooser, self.tables = chooser, tables
         cluster = tables.cluster
         has_caps = any(cluster.type_of(name).power_caps for name in cluster.types)
         self._sets_caps = has_caps and (objective == "energy" or cluster.power_limit_watts is not None)
@@ -104,7 +100,7 @@ class Planner:
         before = _occupants(board)
         picks = self._pick(view, kept, begun)
         started = self._carry_out(board, view, picks, begun)
-        self._set_caps(board, view, before, begun, picks)
+        self._set_caps(board, view, before, begun)
         while is_over(board) and started:  # a slow machine may have lost its cap: the last started jobs stop
             state = started.pop()
             if state.name in board.running and state.name not in begun and state.job.preemptible:
@@ -125,8 +121,7 @@ class Planner:
             allowed = self._allowed(view, budget)
             if not allowed.any():
                 return picks
-            pick_next = self._pick_jointly if self._joint else self._pick_one
-            pick = pick_next(view, allowed, budget, may_wait=bool(kept or begun or picks))
+            pick = self._pick_one(view, allowed, budget, may_wait=bool(kept or begun or picks))
             if pick is None:
                 return picks
             picks.append(pick)
@@ -145,29 +140,6 @@ class Planner:
         counts, features = view.job_options(row, column)
         fitting = self._fitting(view, row, column, np.array(counts), budget)
         return Pick(row, column, counts[self._choose(JOB, features, fitting)])
-
-    def _pick_jointly(self, view: View, allowed: np.ndarray, budget: float, *, may_wait: bool) -> Pick | None:
-        """Return the choices of all three agents, made by a single agent."""
-        with_wait = np.append(allowed.reshape(-1), may_wait)
-        placements = view.candidates(with_wait)
-        options: list[Pick | None] = []
-        rows: list[np.ndarray] = []
-        for index in np.flatnonzero(allowed.reshape(-1)):
-            row, column = divmod(int(index), len(view.pools))
-            counts, features = view.job_options(row, column)
-            fitting = self._fitting(view, row, column, np.array(counts), budget)
-            for which in np.flatnonzero(fitting).tolist():
-                count, one = counts[which], features[which]
-                accelerator = view.pools[column].accelerator
-                caps = self.tables.cluster.type_of(accelerator).power_caps if self._sets_caps else ()
-                for cap in range(len(caps) + 1):
-                    options.append(Pick(row, column, count, cap))
-                    server = self._server_features(view, accelerator, cap, 0.0)
-                    rows.append(np.concatenate([placements[index], one, server]))
-        if with_wait[-1]:
-            options.append(None)
-            rows.append(np.concatenate([placements[-1], np.zeros(JOB_FEATURES + SERVER_FEATURES)]))
-        return options[self._choose(JOINT, np.array(rows, dtype=np.float32), np.ones(len(rows), dtype=bool))]
 
     def _choose(self, agent: str, candidates: np.ndarray, allowed: np.ndarray) -> int:
         """Let an agent choose among the allowed candidates; a single candidate needs no agent."""
@@ -245,7 +217,7 @@ class Planner:
                 started.append((picks.index(pick), state))
         return [state for _, state in sorted(started, key=lambda one: one[0])]
 
-    def _set_caps(self, board: Board, view: View, before: dict[int, set[str]], begun: dict, picks: list[Pick]) -> None:
+    def _set_caps(self, board: Board, view: View, before: dict[int, set[str]], begun: dict) -> None:
         """Choose the power cap of each machine whose jobs have changed, or of all machines above the power limit."""
         if not self._sets_caps:
             return
@@ -257,17 +229,11 @@ class Planner:
         }  # fmt: skip
         for i in locked:
             board.cap(i, 0)
-        for pick in picks:  # of a single agent
-            for machine, _ in view.jobs[pick.row].placement or ():
-                if machine not in locked and pick.cap is not None:
-                    board.cap(machine, pick.cap)
         changed = [i for i, names in occupants.items() if i not in locked and names != before.get(i)]
         if is_over(board):
             changed = [i for i in occupants if i not in locked]
             for i in changed:
                 board.cap(i, self._tightest_cap(i))
-        if self._joint:
-            return
         for i in changed:
             board.cap(i, self._choose_cap(board, view, i))
 

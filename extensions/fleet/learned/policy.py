@@ -6,7 +6,7 @@ from shunter.extensions.fleet.board import Board, Policy
 from shunter.extensions.fleet.cluster import Cluster
 from shunter.extensions.fleet.learned.networks import Chooser
 from shunter.extensions.fleet.learned.objectives import Objective
-from shunter.extensions.fleet.learned.planner import Planner
+from shunter.extensions.fleet.learned.planner import AGENTS, Planner
 from shunter.extensions.fleet.learned.view import Tables
 
 NAME = "learned"
@@ -19,11 +19,15 @@ class Learned:
         chooser: Chooser with the networks of the agents.
         objective: Objective of the training.
         check: Function that raises for a cluster that the networks were not trained for.
-        joint: If True, a single agent makes all decisions (a baseline).
         told: One sentence on the training data, for the user.
         follows: Policy that decides in place of the networks; None if they decide.
+
+    Attributes:
+        agents: Number of features by agent.
+        planner: Class that makes the decisions of the agents.
     """
 
+    agents, planner = AGENTS, Planner
     name = NAME
     round_seconds: float | None = None
 
@@ -33,14 +37,13 @@ class Learned:
         objective: Objective,
         check: Callable[[Cluster], None] | None = None,
         *,
-        joint: bool = False,
         told: str = "",
         follows: Policy | None = None,
     ) -> None:
         self.told, self._follows = told, follows
         if follows is not None:
             self.round_seconds = follows.round_seconds
-        self._chooser, self._check, self._joint = chooser, check, joint
+        self._chooser, self._check = chooser, check
         self._objective: Objective = objective
         self._planner: Planner | None = None
         self._is_checked = False
@@ -52,7 +55,7 @@ class Learned:
         if self._follows is not None:
             return self._follows.decide(board)
         if self._planner is None:
-            self._planner = Planner(self._chooser, Tables(board.cluster), self._objective, joint=self._joint)
+            self._planner = self.planner(self._chooser, Tables(board.cluster), self._objective)
         elif board.cluster is not self._planner.tables.cluster and board.cluster != self._planner.tables.cluster:
             self._planner.tables = Tables(board.cluster)  # other users' share of a live cluster changes
         return self._planner.decide(board)

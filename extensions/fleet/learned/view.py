@@ -17,7 +17,6 @@ MOST_WAITING, MOST_OLDEST, MOST_RUNNING = 40, 8, 48  # jobs that are considered 
 PLACEMENT_FEATURES = 25
 JOB_FEATURES = 8
 SERVER_FEATURES = 7
-JOINT_FEATURES = PLACEMENT_FEATURES + JOB_FEATURES + SERVER_FEATURES
 LARGE = 6.0  # absolute limit of the features
 UNUSABLE = np.errstate(divide="ignore", invalid="ignore")  # entries of unusable pools are infinite, and masked later
 

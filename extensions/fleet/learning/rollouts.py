@@ -116,17 +116,17 @@ def explore(
     weights: Weights | None,
     draw: np.random.Generator,
     *,
-    joint: bool = False,
+    policy: type[Learned] = Learned,
 ) -> Episode:
     """Simulate a trace with choices sampled from the probabilities of the networks; uniformly without networks."""
     explorer = Explorer(weights, draw)
-    watched = ObjectiveRecorder(Learned(explorer, objective, joint=joint), objective, explorer)
+    watched = ObjectiveRecorder(policy(explorer, objective), objective, explorer)
     return watched.finish(simulate(jobs, cluster, watched).end_seconds)
 
 
 def exploit(
-    jobs: Sequence[Job], cluster: Cluster, objective: Objective, chooser: Chooser, *, joint: bool = False
+    jobs: Sequence[Job], cluster: Cluster, objective: Objective, chooser: Chooser, policy: type[Learned] = Learned
 ) -> float:
     """Simulate the jobs with the learned policy, without exploration, and return the final objective."""
-    watched = ObjectiveRecorder(Learned(chooser, objective, joint=joint), objective)
+    watched = ObjectiveRecorder(policy(chooser, objective), objective)
     return watched.finish(simulate(jobs, cluster, watched).end_seconds).cost

@@ -21,7 +21,7 @@ from shunter.extensions.fleet.cluster import Cluster
 from shunter.extensions.fleet.job import Job
 from shunter.extensions.fleet.learned.networks import CRITIC, Weights, draw_weights
 from shunter.extensions.fleet.learned.objectives import Objective
-from shunter.extensions.fleet.learned.planner import AGENTS, SINGLE_AGENT
+from shunter.extensions.fleet.learned.policy import Learned
 from shunter.extensions.fleet.learning.rollouts import Choice, Episode, explore
 
 CLIP = 0.2
@@ -161,16 +161,23 @@ class Trainer:
         objective: Objective to minimise.
         plan: Length and size of the training.
         seed: Seed of all random draws.
-        joint: If True, a single agent learns all choices; a baseline.
+        policy: Policy whose agents learn.
     """
 
     def __init__(
-        self, source: Source, cluster: Cluster, objective: Objective, plan: Plan, seed: int, *, joint: bool = False
+        self,
+        source: Source,
+        cluster: Cluster,
+        objective: Objective,
+        plan: Plan,
+        seed: int,
+        *,
+        policy: type[Learned] = Learned,
     ) -> None:
-        self._source, self._cluster, self._plan, self._joint = source, cluster, plan, joint
+        self._source, self._cluster, self._plan, self._policy = source, cluster, plan, policy
         self._objective: Objective = objective
         self._draw = np.random.default_rng(seed)
-        self.networks = Networks(SINGLE_AGENT if joint else AGENTS, plan.hidden, seed)
+        self.networks = Networks(policy.agents, plan.hidden, seed)
         self._optimiser = torch.optim.Adam(self.networks.tensors.values(), lr=plan.learning_rate)
         self.progress = Progress()
         self.snapshots: list[Weights] = []
@@ -200,7 +207,7 @@ class Trainer:
         for _ in range(plan.traces):
             jobs = self._source.draw(self._draw)
             episodes = [
-                explore(jobs, self._cluster, self._objective, weights, self._draw, joint=self._joint)
+                explore(jobs, self._cluster, self._objective, weights, self._draw, policy=self._policy)
                 for _ in range(plan.rollouts)
             ]
             scale = max(float(np.mean([episode.cost for episode in episodes])), 1e-9)

@@ -11,7 +11,7 @@ from shunter.extensions.fleet.drawing import power_steps
 from shunter.extensions.fleet.job import Iterations, Job, JobState
 from shunter.extensions.fleet.learned.networks import Voters, draw_weights
 from shunter.extensions.fleet.learned.objectives import watts
-from shunter.extensions.fleet.learned.planner import AGENTS, SINGLE_AGENT
+from shunter.extensions.fleet.learned.planner import AGENTS
 from shunter.extensions.fleet.learned.policy import Learned
 from shunter.extensions.fleet.schedule import Schedule
 from shunter.extensions.fleet.simulator import simulate
@@ -27,20 +27,19 @@ NEW = AcceleratorType(
 OLD = AcceleratorType(idle_watts=10, busy_watts=100, memory_gib=16)
 
 
-def random_policy(seed: int, objective: str = "jct", *, joint: bool = False) -> Learned:
+def random_policy(seed: int, objective: str = "jct") -> Learned:
     """Networks that have learned nothing: what they choose is arbitrary, and may break no limit all the same."""
-    agents = {**AGENTS, **SINGLE_AGENT}
-    weights = {name: value * 30 for name, value in draw_weights(agents, 8, seed).items()}
-    return Learned(Voters([weights], "majority"), objective, joint=joint)  # pyright: ignore[reportArgumentType]
+    weights = {name: value * 30 for name, value in draw_weights(AGENTS, 8, seed).items()}
+    return Learned(Voters([weights], "majority"), objective)  # pyright: ignore[reportArgumentType]
 
 
 @settings(max_examples=15, deadline=None)
-@given(case=cases(), seed=some.integers(0, 1000), joint=some.booleans())
-def test_it_keeps_the_contract_of_all_policies(case: tuple[Cluster, list[Job]], seed: int, joint: bool) -> None:
+@given(case=cases(), seed=some.integers(0, 1000))
+def test_it_keeps_the_contract_of_all_policies(case: tuple[Cluster, list[Job]], seed: int) -> None:
     cluster, jobs = case
-    schedule = simulate(jobs, cluster, random_policy(seed, joint=joint))
+    schedule = simulate(jobs, cluster, random_policy(seed))
     check_schedule(schedule, jobs)
-    assert simulate(jobs, cluster, random_policy(seed, joint=joint)) == schedule
+    assert simulate(jobs, cluster, random_policy(seed)) == schedule
 
 
 class First:
