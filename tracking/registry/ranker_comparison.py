@@ -25,17 +25,6 @@ from shunter.tracking.registry.versions import ModelFiles
 if TYPE_CHECKING:
     from shunter.models.graph.ranker import Ranker
 
-FIGURES = (
-    "champion_ndcg20",
-    "challenger_ndcg20",
-    "popularity_ndcg20",
-    "gain",
-    "gain_low",
-    "gain_high",
-    "needed",
-    "users",
-)
-
 
 class RankingComparison(Frozen):
     """Comparison of champion and challenger on the same users.
@@ -88,7 +77,9 @@ class RankingComparison(Frozen):
 
     def figures(self) -> dict[str, float]:
         """Return the comparison of two ranking models as metrics for MLflow."""
-        return {name: float(getattr(self, name)) for name in FIGURES}
+        names = [f"{side}_ndcg20" for side in ("champion", "challenger", "popularity")]
+        names += ["gain", "gain_low", "gain_high", "needed", "users"]
+        return {name: float(getattr(self, name)) for name in names}
 
 
 def compare_rankers(
