@@ -28,6 +28,7 @@ class PlannedTraining(Protocol):
     @property
     def place(self) -> ComputeTarget:
         """Compute target of the training run, with its tables divided by the plan."""
+        ...
 
 
 class Planner(Protocol):
@@ -39,6 +40,7 @@ class Planner(Protocol):
         Raises:
             RequestError: The plan cannot be read.
         """
+        ...
 
     def check(self, run: Any, path: Path) -> None:
         """Raise if the plan in a file does not fit, before anything is trained.
@@ -54,6 +56,7 @@ class Planner(Protocol):
         Raises:
             RequestError: The given plan divides columns of another width.
         """
+        ...
 
     def keep_step(self, run: Any, planned: Any, trained: Any) -> None:
         """Store the measured step time of a plan beside the predicted one."""

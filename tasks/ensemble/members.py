@@ -54,6 +54,7 @@ class Training(Protocol[Result_co]):
 
     def __call__(self, place: ComputeTarget | None = None) -> Result_co:
         """Train with the executor of `place`; with None, use the compute target of the run."""
+        ...
 
 
 @dataclass(frozen=True)
