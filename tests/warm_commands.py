@@ -49,7 +49,7 @@ LOADED = (
         "shunter.planner.decide",
         "shunter.search.search",
     ),
-    *("shunter.extensions.distributed.table_planner", "shunter.extensions.fleet.better"),
+    *("shunter.extensions.distributed.table_planner", "shunter.extensions.fleet.policies"),
 )
 READS_THE_ENVIRONMENT = "prefect"
 LONGEST_MESSAGE_BYTES = 2**20
