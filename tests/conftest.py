@@ -105,8 +105,8 @@ SLOW = (
     "tests/tracking",
 )
 
-# How long an example takes is said by the machine and what else runs on it: nothing fails for it. Each run of the tests,
-# but for those of CI, draws other examples, so a quarter of Hypothesis' number in each find as much in four.
+# How long an example takes is said by the machine and what else runs on it: nothing fails for it. Each run of the
+# tests, but for those of CI, draws other examples, so a quarter of Hypothesis' number in each find as much in four.
 settings.register_profile("shunter", deadline=None, max_examples=25, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shunter")
 # No server of a test outlives it; what one does that stays has tests of its own.

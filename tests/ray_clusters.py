@@ -10,7 +10,7 @@ import pytest
 
 @contextmanager
 def ray_cluster_of(
-    ray_node: Mapping[str, Any], home: Path | None = None, *, cores_of_head: int = 1, **nodes: Mapping[str, float]
+    ray_node: Mapping[str, Any], home: Path | None = None, *, cores_of_head: int = 1, **nodes: Any
 ) -> Iterator[Any]:
     """Start a head that only orders, and nodes of one core each.
 

@@ -3,11 +3,14 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import torch
 
-from shunter.hardware.types import Quantity
 from shunter.statistics import deciles
+
+if TYPE_CHECKING:
+    from shunter.hardware.types import Quantity
 
 FEWEST_REPETITIONS = 3
 SECONDS_EACH = 0.25  # length of one profile measurement; twice as long changes medians no more than other load does
@@ -27,14 +30,18 @@ def repeat(work: Callable[[], object], device: torch.device, seconds: float) -> 
     return durations
 
 
-def measured_rate(amount: float, durations: Sequence[float]) -> Quantity:
+def measured_rate(amount: float, durations: Sequence[float]) -> "Quantity":
     """Return `amount` per second: the median of the repetitions, and their 10th and 90th percentile."""
+    from shunter.hardware.types import Quantity  # pydantic, which the steps of a bare machine do without
+
     fast, median, slow = deciles(durations)
     return Quantity(value=amount / median, source="measured", low=amount / slow, high=amount / fast)
 
 
-def measured_seconds(durations: Sequence[float]) -> Quantity:
+def measured_seconds(durations: Sequence[float]) -> "Quantity":
     """Return the median duration of the repetitions, and their 10th and 90th percentile."""
+    from shunter.hardware.types import Quantity
+
     low, median, high = deciles(durations)
     return Quantity(value=median, source="measured", low=low, high=high)
 

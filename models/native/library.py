@@ -49,8 +49,10 @@ def library() -> ctypes.CDLL | None:
     found = [path for end in EXTENSION_SUFFIXES if (path := Path(__file__).with_name(LIBRARY + end)).exists()]
     if not found:
         return None
+    import torch  # noqa: F401 - its OpenMP is that of the kernels
+
     try:
-        loaded = ctypes.CDLL(str(found[0]))  # after torch, whose OpenMP it uses
+        loaded = ctypes.CDLL(str(found[0]))
         for name, arguments in FUNCTIONS.items():
             function = getattr(loaded, name)
             function.argtypes, function.restype = [TYPES[one] for one in arguments], ctypes.c_int64

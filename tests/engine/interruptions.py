@@ -5,8 +5,8 @@ from collections.abc import Callable
 from shunter.engine.results import TrainResult
 
 
-def interrupt_at(last: int) -> Callable[[int, int], None]:
-    """Return a hook that interrupts a training after a step."""
+def interrupt_at(last: int | None) -> Callable[[int, int], None]:
+    """Return a hook that interrupts a training after a step; after none, it goes on."""
 
     def interrupt(step: int, _: int) -> None:
         if step == last:

@@ -33,6 +33,7 @@ from shunter.models.interactions import (
     DlrmInteraction,
     Dot,
     FactorisationMachine,
+    InteractionOptions,
     PairNumbers,
     dlrm_interaction,
 )
@@ -293,7 +294,7 @@ def test_a_gate_weighs_by_its_own_fields_only() -> None:
     assert not torch.allclose(gate(vectors)[1] / vectors.flatten(1)[1], weights[1])
 
 
-DHEN = DhenSpec(embedding_dim=4, interaction_vectors=3, interactions=("linear",))
+DHEN = InteractionOptions(embedding_dim=4, interaction_vectors=3)
 
 
 def test_attention_is_the_encoder_layer_of_torch() -> None:
@@ -362,7 +363,7 @@ def test_linear_and_cross_in_a_dlrm_are_the_modules_of_dhen() -> None:
 
 
 def test_a_layer_adds_the_shortcut_and_normalises_each_vector() -> None:
-    layer = DhenLayer(DHEN, vectors=3)
+    layer = DhenLayer(DhenSpec(embedding_dim=4, interaction_vectors=3, interactions=("linear",)), vectors=3)
     vectors = torch.randn(2, 3, 4)
     linear = layer.interactions["linear"]
     with torch.no_grad():
