@@ -128,8 +128,8 @@ def _train(context: NightlyContext, dataset: Dataset, champion: Champion, origin
     with reserve_placement(context, dataset, placing) as (decision, profile):
         stop = context.stop.also(exploration_limit(context.stop.clock, decision))
         for origin in origins.members:
-            rates, epochs = origin.hyperparameters, origin.epochs
-            if not is_solved(origin.spec.family):
+            rates, epochs, solved = origin.hyperparameters, origin.epochs, is_solved(origin.spec.family)
+            if not solved:
                 challenger = context.request.challenger
                 rates = replace(rates, learning_rate=rates.learning_rate * challenger.learning_rate_share)
                 epochs = challenger.nightly_epochs
@@ -146,7 +146,7 @@ def _train(context: NightlyContext, dataset: Dataset, champion: Champion, origin
                         Schedule(
                             max_epochs=epochs, patience=epochs, seed=context.request.seed, repeats=origins.repeats
                         ),
-                        warm_start=None if is_solved else warm_start_from(champion.files, origin.member, dataset),
+                        warm_start=None if solved else warm_start_from(champion.files, origin.member, dataset),
                         learn_validation=True,
                     ),
                     placement,
@@ -155,7 +155,7 @@ def _train(context: NightlyContext, dataset: Dataset, champion: Champion, origin
                     parent_run_id=context.run_id,
                     should_stop=stop.check,
                     expected=None
-                    if is_solved
+                    if solved
                     else expect(dataset, origin.spec, placement, profile, decision.observations),
                 )
             )

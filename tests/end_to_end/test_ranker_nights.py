@@ -4,12 +4,14 @@ import json
 from collections.abc import Callable
 from datetime import date, timedelta
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from mlflow import MlflowClient
 
+from shunter.engine.job import TrainingJob
 from shunter.engine.ranking.evaluation import RankingMetrics
 from shunter.engine.ranking.fusion import Fusion
 from shunter.errors import RequestError
@@ -66,14 +68,24 @@ def story(tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Pa
         first = nightly(night_of(folder, 2))
         for number in range(3, 6):
             write_day(folder, number, turn=1, users=range(50))
+        started: dict[str, bool] = {}  # whether a member began at the champion's vectors, by family
+
+        def train_member(job: TrainingJob, *arguments: Any, **options: Any) -> Any:
+            started[job.spec.family] = job.warm_start is not None and options["expected"] is not None
+            return original(job, *arguments, **options)
+
+        from shunter.retraining import ranker_challenger
+
+        original = ranker_challenger.train_member
+        patch.setattr(ranker_challenger, "train_member", train_member)
         promoted = nightly(night_of(folder, 5, nightly_epochs=10, learning_rate_share=1.0))
         write_day(folder, 6, turn=1, users=range(50))
         kept = nightly(night_of(folder, 6, margin=0.5))
-        yield folder, first, promoted, kept
+        yield folder, first, promoted, kept, started
 
 
 def test_nights_of_a_graph_model(story, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder, first, promoted, kept = story
+    folder, first, promoted, kept, started = story
     monkeypatch.setenv("SHUNTER_HOME", str(folder / "home"))
     assert (first.outcome, first.champion) == ("first champion", 1)
     assert "NDCG@20" in first.reason
@@ -87,6 +99,7 @@ def test_nights_of_a_graph_model(story, monkeypatch: pytest.MonkeyPatch) -> None
     run = client.get_run(promoted.run_id).data
     assert run.metrics["nightly/gain_low"] == pytest.approx(judgement.gain_low)
     assert "of 50 values of who" in run.tags["nightly.challenger_origin"]
+    assert started == {"ease": False, "lightgcn": True}
     assert "lightgcn begins at the champion's vectors" in run.tags["nightly.challenger_origin"]
     version = client.get_model_version("shunter", "2")
     assert version.tags["nightly.learned_days"] == "2026-05-01,2026-05-02,2026-05-04,2026-05-05"
