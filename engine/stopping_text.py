@@ -6,11 +6,14 @@ from typing import Any
 from shunter.engine.stopping import StopKind, StopLimit, StopReason
 
 Details = Mapping[str, float | str]
+OLD = "text"  # detail that holds the text of a run that stored no typed reason
 BUDGET = "budget: "  # prefix of the text of a training run that did not end by its schedule
 
 
 def stop_text(reason: StopReason) -> str:
     """Return the reason why training or search ended, as one sentence."""
+    if OLD in reason.details:
+        return str(reason.details[OLD])
     return _TEXTS[reason.kind, reason.limit](reason.details)
 
 
@@ -19,11 +22,34 @@ def training_stop_text(reason: StopReason) -> str:
     return stop_text(reason) if reason.is_scheduled else f"{BUDGET}{stop_text(reason)}"
 
 
-def without_stop_text(values: Any) -> Any:
-    """Return stored values without the text of their stop reason, which is stored for people only."""
-    return (
-        {name: one for name, one in values.items() if name != "stopped_because"} if isinstance(values, dict) else values
+def stop_reason_of_old_text(text: str) -> StopReason:
+    """Return the reason of a text that an earlier version stored without a typed reason."""
+    if text in (StopKind.MAX_EPOCHS, StopKind.PATIENCE, StopKind.SOLVED):
+        return StopReason(StopKind(text))
+    sentence = text.removeprefix(BUDGET)
+    known = (
+        (text.startswith("trained before"), StopKind.EARLIER, None),
+        ("The time limit of" in text, StopKind.LIMIT, StopLimit.TIME),
+        ("The energy limit of" in text, StopKind.LIMIT, StopLimit.ENERGY),
+        ("The cost limit of" in text, StopKind.LIMIT, StopLimit.COST),
+        ("minutes of the search" in text, StopKind.SEARCH_BUDGET, StopLimit.TIME),
+        (" of the search " in text or "The search's" in text, StopKind.SEARCH_BUDGET, StopLimit.ENERGY),
+        ("The exploration has taken" in text, StopKind.EXPLORATION, StopLimit.TIME),
+        ("no other point" in text, StopKind.EXHAUSTED, None),
     )
+    for is_so, kind, limit in known:
+        if is_so:
+            return StopReason(kind, limit, {OLD: sentence})
+    return StopReason(StopKind.PRUNED, None, {OLD: sentence})
+
+
+def with_stop_reason(values: Any) -> Any:
+    """Return stored values with a typed `stop_reason` instead of the text `stopped_because` of earlier versions."""
+    if not isinstance(values, dict) or "stopped_because" not in values:
+        return values
+    kept = {name: value for name, value in values.items() if name != "stopped_because"}
+    text = values["stopped_because"]
+    return {"stop_reason": text and stop_reason_of_old_text(text), **kept}
 
 
 def _energy_limit(details: Details) -> str:

@@ -15,7 +15,7 @@ from shunter.engine.metrics import Metrics
 from shunter.engine.passes.record import PassRecord
 from shunter.engine.results import EpochReport, TrainingFigures, TrainResult
 from shunter.engine.stopping import StopReason
-from shunter.engine.stopping_text import training_stop_text, without_stop_text
+from shunter.engine.stopping_text import training_stop_text, with_stop_reason
 from shunter.errors import CheckpointError, RequestError
 from shunter.frozen import Frozen
 from shunter.hardware.types import EnergyReading, Placement
@@ -98,7 +98,7 @@ class Trained(Frozen, Generic[Spec, Rates, Quality, Report]):
     run_id: str | None
     passes: tuple[PassRecord, ...] = Field(default=(), exclude_if=lambda value: not value)
 
-    _without_text = model_validator(mode="before")(without_stop_text)
+    _read_old = model_validator(mode="before")(with_stop_reason)
 
     @computed_field
     @property

@@ -205,7 +205,7 @@ def promise_tags(tags: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_day(version: Version, files: ModelFiles, log: DayLog, day: date, *, seed: int = 0) -> DayCheck | None:
-    """Check the promise of a version on a day; return None without a promise or without rows.
+    """Check the promise of a version on a day it was not trained on; return None without a promise or without rows.
 
     Raises:
         CheckpointError: The model is damaged.

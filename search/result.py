@@ -9,7 +9,7 @@ from pydantic import Field, computed_field, model_validator
 from shunter.engine.config import Hyperparameters, SelectBy
 from shunter.engine.metrics import figure_name, figure_of
 from shunter.engine.stopping import StopReason
-from shunter.engine.stopping_text import stop_text, without_stop_text
+from shunter.engine.stopping_text import stop_text, with_stop_reason
 from shunter.engine.trained_model import AnyModelSpec
 from shunter.frozen import Frozen
 from shunter.hardware.types import Placement
@@ -117,7 +117,7 @@ class TuneResult(Frozen):
         exclude_if=lambda value: value is None,
     )
 
-    _without_text = model_validator(mode="before")(without_stop_text)
+    _read_old = model_validator(mode="before")(with_stop_reason)
 
     @computed_field
     @property

@@ -4,7 +4,12 @@ from shunter.errors import RequestError
 
 
 class RefusedError(RequestError):
-    """Error: a request is refused without scores."""
+    """Error: a request is refused without scores.
+
+    Attributes:
+        status: HTTP status.
+        headers: Headers of the response.
+    """
 
     code = "refused-request"
     status = 400

@@ -1,4 +1,4 @@
-"""Bootstrap: how often each unit counts in a resample, and the spread of a mean over resamples.
+"""Statistics: resamples of the bootstrap with the spread of a mean over them, deciles, and intervals of a share.
 
 Efron and Tibshirani, "An Introduction to the Bootstrap", 1993; counts by Poisson(1) after Hanley and MacGibbon,
 "Creating non-parametric bootstrap samples using Poisson frequencies", 2006.

@@ -54,7 +54,9 @@ def unused_baselines(min_age_seconds: float) -> Iterator[Leftover]:
         "unused frame": Settings().frames_directory,
     }
     for what, directory in kinds.items():
-        found = [leftover for path in sorted(directory.glob("*")) for leftover in on_disk(what, path)]
+        # Temporary files of processes that write counts are there too; `find_leftovers` lists those that a kill left.
+        pattern = "*.json" if directory == Settings().traces_directory else "*"
+        found = [leftover for path in sorted(directory.glob(pattern)) for leftover in on_disk(what, path)]
         yield from (one for one in found if one.age_seconds >= min_age_seconds)
 
 

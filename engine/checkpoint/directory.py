@@ -144,7 +144,8 @@ class CheckpointDirectory(Generic[Trained]):
     def record_rows(self, values: Tensor, offsets: Tensor) -> None:
         """Record the rows of a batch as changed; call right before each training step.
 
-        Rows that an unfinished checkpoint still has to write are copied first.
+        `values` are the ids of the batch, `offsets` the starts of its bags, as in `Batch`. Rows that an unfinished
+        checkpoint still has to write are copied first.
         """
         if self._tables is not None:
             self._is_unchanged = False
@@ -220,6 +221,8 @@ class CheckpointDirectory(Generic[Trained]):
 
     def finish(self, *, is_over: bool = False) -> None:
         """Wait until the last checkpoint is on disk and, unless the training run is over, copied to the remote address.
+
+        If the run is over (`is_over`), the remote copy is stopped.
 
         Raises:
             TrainingError: A weight of the checkpoint was not finite.

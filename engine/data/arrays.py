@@ -150,14 +150,24 @@ def read_result(path: Path) -> Array | None:
     if (fault := fault_of_result(path)) is not None:
         quarantine(path, fault)
         return None
-    return np.load(io.BytesIO(content))
+    return None if _is_without_checksum(content) else np.load(io.BytesIO(content))
 
 
 def fault_of_result(path: Path) -> str | None:
-    """Return the fault of an array of `write_result`, or None if it is intact."""
+    """Return the fault of an array of `write_result` or `numpy.save`, or None if it is intact."""
     content = path.read_bytes()
     matches = zlib.crc32(content[:-SUM_BYTES]).to_bytes(SUM_BYTES) == content[-SUM_BYTES:]
-    return None if matches else "its checksum does not match"
+    return None if matches or _is_without_checksum(content) else "its checksum does not match"
+
+
+def _is_without_checksum(content: bytes) -> bool:
+    """Return True if the content is an intact array of `numpy.save`, as former versions and other steps write it."""
+    stream = io.BytesIO(content)
+    try:
+        np.load(stream)
+    except (ValueError, EOFError, OSError):
+        return False
+    return stream.tell() == len(content)
 
 
 @contextlib.contextmanager

@@ -90,7 +90,8 @@ def within_limits(
 ) -> tuple[list[int], int | None]:
     """Return the members that an ensemble may contain and its maximum size, such that it meets all limits.
 
-    The size is None if neither `most` nor a limit bounds it; see `affordable`.
+    The members are indices, in their order, of those that keep each limit alone. The size is None if neither `most` nor
+    a limit bounds it; see `affordable`.
 
     Raises:
         InfeasibleError: No member keeps the limits.

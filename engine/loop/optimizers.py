@@ -107,7 +107,7 @@ class LearningRates:
         self._applied = 1.0
 
     def share(self, step: int, plateaus: int) -> float:
-        """Return the factor on the full rates at a step, after `plateaus` epochs without a better validation figure."""
+        """Return the factor on the full rates after `step` steps and `plateaus` epochs without a better validation."""
         kind, share = self._hyperparameters.learning_rate_schedule, 1.0
         if kind == "plateau":
             share = max(self._hyperparameters.plateau_factor**plateaus, LOWEST_SHARE)

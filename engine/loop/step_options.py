@@ -9,7 +9,8 @@ from shunter.registry import Entry, Registry
 
 # Entry points; each has the name of the field of `Execution` that enables the option. An option is an object with the
 # methods `apply(model, value)`, which raises ValueError for a value that is not valid in this version, and
-# `remove(model)`, which undoes it after training.
+# `remove(model)`, which undoes it after training and keeps the learned weights. `apply` is called before the optimizer
+# is built; a value that is False or empty switches the option off.
 STEP_OPTIONS = Registry(
     "option of a training step",
     {

@@ -18,7 +18,7 @@ from shunter.engine.checkpoint.storage import read_tensors, write_tensors
 from shunter.engine.config import Execution
 from shunter.engine.memory import available_memory_bytes
 from shunter.engine.stopping import EnergyLimit, StopConditions, StopKind, StopLimit, StopReason
-from shunter.engine.stopping_text import stop_text
+from shunter.engine.stopping_text import stop_reason_of_old_text, stop_text
 from shunter.errors import RequestError
 from shunter.extensions.nas.architecture_search import Learned, RoundReport, SupernetSchedule, SupernetTraining
 from shunter.extensions.nas.architecture_space import INTERACTION, ArchitectureSpace
@@ -292,10 +292,12 @@ class _Kept:
 
 
 def _learned(values: dict[str, Any]) -> Learned:
-    """Parse a saved stage."""
-    kept = values["stop_reason"]
+    """Parse a saved stage; earlier versions saved the stop reason as text."""
+    values = dict(values)
+    old, kept = values.pop("stopped_because", None), values.pop("stop_reason", None)
+    reason = StopReason.from_dict(kept) if kept else old and stop_reason_of_old_text(old)
     rounds = tuple(RoundReport(**report) for report in values["rounds"])
-    return Learned(**{**values, "rounds": rounds, "stop_reason": StopReason.from_dict(kept) if kept else None})
+    return Learned(**{**values, "rounds": rounds}, stop_reason=reason)
 
 
 def _log_stage(learned: Learned) -> None:

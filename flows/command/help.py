@@ -107,7 +107,7 @@ def usage_message(error: UsageError) -> str:
     if isinstance(error, BadParameter):
         return _bad_value(error)
     if isinstance(error, BadOptionUsage):
-        options = error.ctx.command.params if error.ctx else []
+        options = error.ctx.command.get_params(error.ctx) if error.ctx else []
         is_switch = any(getattr(one, "is_flag", False) for one in options if error.option_name in one.opts)
         what = "is a switch and takes no value: leave the value out" if is_switch else "requires a value: give one"
         return f"{error.option_name} {what}."

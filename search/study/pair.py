@@ -44,7 +44,10 @@ class Pairing:
     first_seconds: float | None = None
 
     def base(self, study: "Study", trials: int | None) -> "FrozenTrial | None":
-        """Return the trial to repeat now; None if no trial can be repeated yet, or the extra trial has begun."""
+        """Return the trial to repeat now; None if no trial can be repeated yet, or the extra trial has begun.
+
+        `trials` is the requested number, None if only time or energy ends the search.
+        """
         known = [trial for trial in study.get_trials(deepcopy=False) if not was_interrupted(trial)]
         if any(PAIR in trial.user_attrs for trial in known):
             return None
@@ -61,7 +64,10 @@ class Pairing:
         return min(complete, key=lowest_loss, default=None)
 
     def limit(self, clock: RunClock, base: "FrozenTrial | None") -> ShouldStop | None:
-        """Return the time limit of a trial as a stop condition; None for a trial that does not explore."""
+        """Return the time limit of a trial as a stop condition; None for a trial that does not explore.
+
+        `base` is the trial that it repeats, None for a trial of the search itself.
+        """
         if (base is None) != (self.first_seconds is not None):
             return None
         return self.bound(clock, base.user_attrs["seconds"] if base else 0.0)

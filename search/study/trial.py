@@ -170,9 +170,8 @@ class _Attempt:
             own_epochs=self.most_epochs,
             peers=context.peers,
         )
-        self.is_screening = self.is_final = (
-            False  # the screening of a family; a trial that is trained in full in any case
-        )
+        # Whether the trial is the screening of a family, or one that is trained in full in any case.
+        self.is_screening = self.is_final = False
         if context.comparison is not None and context.repeated is None:
             own = trial.number, parameters, begun_trials(context.study)
             self.is_screening, self.is_final = context.comparison.is_screening(*own), context.comparison.is_final(*own)

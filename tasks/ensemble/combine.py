@@ -151,6 +151,7 @@ class Combining:
             evaluation = read_scores(member.directory, self.dataset, "validation", execution)  # stored by its training
             evaluation = evaluation or evaluate(model, self.dataset, "validation", execution)
             scored.append((evaluation, serving_cost(model, self.dataset, execution)))
+            del model  # before the next one is loaded
         return scored
 
     @property
@@ -208,9 +209,8 @@ class Combining:
         self.save(selection, directory, shrunk.tensors if shrunk else None)
         memory = None if shrunk is None else _stored(shrunk, directory)
         names = [member.name for member in self.members]
-        weights = selection.weights.reshape(
-            len(names), -1
-        ).tolist()  # of each member: for the main task, and the others
+        # Of each member: for the main task, and the others.
+        weights = selection.weights.reshape(len(names), -1).tolist()
         return EnsembleResult(
             directory=directory,
             data_fingerprint=self.dataset.fingerprint,

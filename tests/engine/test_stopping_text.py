@@ -3,7 +3,7 @@
 import pytest
 
 from shunter.engine.stopping import StopKind, StopLimit, StopReason
-from shunter.engine.stopping_text import stop_text, training_stop_text
+from shunter.engine.stopping_text import stop_reason_of_old_text, stop_text, training_stop_text
 
 LIMIT, SEARCH, SHARE = StopKind.LIMIT, StopKind.SEARCH_BUDGET, StopKind.SHARE
 TIME, ENERGY, COST = StopLimit.TIME, StopLimit.ENERGY, StopLimit.COST
@@ -61,3 +61,38 @@ def test_the_end_of_a_schedule_is_named_by_its_rule(reason: StopReason, text: st
 
 def test_a_search_that_made_all_trials_says_so() -> None:
     assert stop_text(StopReason(StopKind.TRIALS)) == "all trials were made"
+
+
+@pytest.mark.parametrize(("reason", "text"), [*SENTENCES, *BY_SCHEDULE])
+def test_the_text_that_an_earlier_version_kept_is_shown_as_it_was(reason: StopReason, text: str) -> None:
+    old = stop_reason_of_old_text(training_stop_text(reason))
+    assert training_stop_text(old) == training_stop_text(reason)
+    assert old.is_scheduled == reason.is_scheduled
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "limit"),
+    [
+        ("max_epochs", StopKind.MAX_EPOCHS, None),
+        ("patience", StopKind.PATIENCE, None),
+        ("solved", StopKind.SOLVED, None),
+        ("trained before, as version 3", StopKind.EARLIER, None),
+        ("budget: The time limit of 2 h is used up.", LIMIT, TIME),
+        ("budget: The energy limit of 1 kWh is used up.", LIMIT, ENERGY),
+        ("budget: The energy limit of 1 kWh cannot be kept, since energy is unavailable: none.", LIMIT, ENERGY),
+        ("budget: The cost limit of 7 is used up.", LIMIT, COST),
+        ("budget: The 20 minutes of the search are used up.", SEARCH, TIME),
+        ("The 0.05 kWh of the search are used up.", SEARCH, ENERGY),
+        ("budget: The search's 0.05 kWh are used up.", SEARCH, ENERGY),
+        (
+            "budget: The exploration has taken 2 times the expected total of the incumbent.",
+            StopKind.EXPLORATION,
+            TIME,
+        ),
+        ("The method has no other point to propose.", StopKind.EXHAUSTED, None),
+        ("budget: others were better by this epoch", StopKind.PRUNED, None),
+    ],
+)
+def test_an_old_text_stands_for_the_reason_that_it_named(text: str, kind: StopKind, limit: StopLimit | None) -> None:
+    old = stop_reason_of_old_text(text)
+    assert (old.kind, old.limit) == (kind, limit)

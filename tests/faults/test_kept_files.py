@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from shunter.database import fault_of
 from shunter.engine.checkpoint.checked_files import read_json, write_json
-from shunter.engine.data.arrays import read_result, write_result
+from shunter.engine.data.arrays import fault_of_result, read_result, write_result
 from shunter.errors import CheckpointError, DamagedFileError, ShunterError, TrackingError
 from shunter.flows.command.environment import ensure_home
 from shunter.hardware.devices import power_limit
@@ -101,6 +101,10 @@ def test_a_damaged_result_is_computed_again(damage: Damage, shunter_home: Path) 
     assert np.array_equal(found, np.arange(100))
     damage(path)
     assert read_result(path) is None
+    assert quarantined(shunter_home, "runs") == 1
+    np.save(path, np.arange(3))  # as a former version kept it: computed again, but not damaged
+    assert read_result(path) is None
+    assert fault_of_result(path) is None
     assert quarantined(shunter_home, "runs") == 1
 
 

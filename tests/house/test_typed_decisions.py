@@ -16,6 +16,7 @@ READERS_OF_FOREIGN_TEXTS = {
     "extensions/distributed/executors/ray/training.py": "torch says that a process is gone by a message alone",
     "engine/overrides.py": "values that a user types",
     "engine/memory.py": "torch says that memory ran out by a RuntimeError's message alone",
+    "engine/stopping_text.py": "earlier versions kept the text of a reason alone",
     "hardware/reservation.py": "prints a message once",
     "extensions/distributed/node_readers.py": "compares the content of two files",
     "extensions/distributed/planning/partition.py": "a name of TorchRec",
