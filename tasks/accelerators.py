@@ -25,7 +25,7 @@ from shunter.tasks.training_plans import processes_of
 LONGEST_HOURS = 24.0 * 365  # longest reservation, because dates are limited
 # Functions that let a running training job move to a better placement. `machine` takes the reservation and the estimate
 # and returns a `shunter.engine.executors.role.ComputeTarget`; `cluster` is a
-# `shunter.extensions.distributed.executors.ray.choices.SelectUpgrade`.
+# `shunter.extensions.distributed.executors.ray.slots.SelectUpgrade`.
 MOVES = Registry(
     "move of running training runs",
     {

@@ -70,17 +70,7 @@ def main(folder: Path, report: Report) -> None:
     faulthandler.dump_traceback_later(LONGEST_SECONDS, exit=True)
     job, sharding = read_private(folder / TASK)
     join_group(folder)
-    report("timing", asdict(time_together(job, sharding, folder / "checkpoint")))
-
-
-def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming:
-    """Measure some training steps together with the other processes of torch's default group.
-
-    Args:
-        job: The training.
-        sharding: Constraints on the division of the tables.
-        folder: Folder for all files of the training.
-    """
+    checkpoint, device = folder / "checkpoint", torch.device(job.execution.device)
     ends: list[float] = []
     wanted = PROBE_STEPS * (2 if job.execution.compiled else 1)
 
@@ -89,23 +79,24 @@ def time_together(job: ClickJob, sharding: Sharding, folder: Path) -> StepTiming
         if len(ends) > WARM_UPS + wanted:
             raise _MeasuredError
 
-    processes = _InTurns(job.dataset, with_stored_machine(sharding, torch.device(job.execution.device), folder))
+    processes = _InTurns(job.dataset, with_stored_machine(sharding, device, checkpoint))
     # On small data, early stopping would end the training before its steps are measured.
     job = replace(job, schedule=replace(job.schedule, patience=job.schedule.max_epochs))
     with suppress(_MeasuredError):
-        train(job, Hooks(on_step=on_step), Checkpointing(folder, seconds=math.inf), processes=processes)
+        train(job, Hooks(on_step=on_step), Checkpointing(checkpoint, seconds=math.inf), processes=processes)
     # The median excludes work between two steps, such as the end of an epoch.
     taken = np.diff(ends[WARM_UPS:])
     eager = None
     if processes.compile_seconds is not None:
         is_eager = np.array(processes.was_eager[WARM_UPS + 1 :][: len(taken)])
         eager, taken = float(np.median(taken[is_eager])), taken[~is_eager]
-    return StepTiming.of_steps(
+    timing = StepTiming.of_steps(
         taken,
         compile_seconds=processes.compile_seconds,
-        peak_memory_bytes=peak_memory_bytes(torch.device(job.execution.device)),
+        peak_memory_bytes=peak_memory_bytes(device),
         eager_step_seconds=eager,
     )
+    report("timing", asdict(timing))
 
 
 class _MeasuredError(Exception):

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import torch
 
-from shunter.engine.config import Execution
 from shunter.engine.executors.compilation import Trial
 from shunter.engine.executors.messages import Done, Message, Order, Task, receive, send
 from shunter.engine.executors.remote_training import GRACE_SECONDS, LostError, RemoteTraining
@@ -18,7 +17,7 @@ from shunter.engine.executors.role import Executor, Reading
 from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.memory import free_memory_bytes
 from shunter.engine.profiling.profiles import local_profiles
-from shunter.engine.results import StepTiming, TrainingFigures, TrainResult
+from shunter.engine.results import TrainingFigures, TrainResult
 from shunter.engine.table_files import TABLES_IN_FILES
 from shunter.errors import HardwareError, ProcessLostError, RequestError, ShunterError, TrainingError
 from shunter.extensions.distributed.executors.group_trial import time_group
@@ -57,7 +56,11 @@ class ProcessGroup(Executor):
         self.placement = placement
         self._sharding = sharding
         self.eager_because = None if placement.device == "cpu" else "several processes train together only on GPUs"
-        self.trial = Trial(self._time_steps, fewest_steps=FEWEST_STEPS, seconds=TRIAL_SECONDS)
+        self.trial = Trial(
+            lambda job: time_group(self._divided(job), sharding, placement.processes),
+            fewest_steps=FEWEST_STEPS,
+            seconds=TRIAL_SECONDS,
+        )
 
     def run(self, job: ClickJob, hooks: Hooks = Hooks(), checkpointing: Checkpointing | None = None) -> TrainResult:
         """Train a model in several processes; see `shunter.engine.executors.role.Executor.run`.
@@ -75,8 +78,9 @@ class ProcessGroup(Executor):
             TABLES_IN_FILES.entry("embedding_cache")  # refuses before the training
         with tempfile.TemporaryDirectory(prefix="shunter-") as name:
             kept = checkpointing or Checkpointing(Path(name) / "checkpoint")
-            cached = None if memory is None else TABLES_IN_FILES.load("cached_rows")
-            rows = None if cached is None else cached(job.spec, job.dataset.features, memory)
+            rows = None
+            if memory is not None:
+                rows = TABLES_IN_FILES.load("cached_rows")(job.spec, job.dataset.features, memory)
             done = self._train(job, hooks, kept, Path(name))
             assert isinstance(done.weights, Path), "the checkpoint stores the weights in parts"
             device = "cuda:0" if on_gpu else job.execution.device
@@ -96,10 +100,6 @@ class ProcessGroup(Executor):
         """Return an energy meter of this machine."""
         return measure_energy(self.placement.accelerator)
 
-    def _time_steps(self, job: ClickJob) -> StepTiming:
-        """Measure some training steps in as many processes as the placement has."""
-        return time_group(self._divided(job), self._sharding, self.placement.processes)
-
     def _divided(self, job: ClickJob) -> ClickJob:
         """Return the training with its threads divided by the number of processes."""
         threads = max(1, job.execution.threads // self.placement.processes)
@@ -107,7 +107,15 @@ class ProcessGroup(Executor):
 
     def _train(self, job: ClickJob, hooks: Hooks, checkpointing: Checkpointing, folder: Path) -> Done:
         processes = self.placement.processes
-        _check(job.execution, processes)
+        if processes < 1:
+            raise RequestError(
+                f"A training run needs at least one process, but {processes} are requested: raise the number."
+            )
+        if job.execution.device.startswith("cuda") and processes > torch.cuda.device_count():
+            raise HardwareError(
+                f"{processes} processes need one CUDA device each, but torch finds only "
+                f"{torch.cuda.device_count()}: use fewer processes."
+            )
         job = self._divided(job)
         write_private((Task(job=job, checkpointing=checkpointing), self._sharding), folder / TASK)
         ours, theirs = Pipe()
@@ -170,11 +178,11 @@ class _GroupChannel:
         try:
             if self._connection.poll(POLL_SECONDS):
                 return [receive(self._connection)]
+            is_lost = self._group.has_failed or self._group.has_ended
         except (EOFError, OSError):
+            is_lost = True
+        if is_lost:
             self._group.wait(LAST_WORDS_SECONDS)  # a process that lost its connection may end before the cause
-            raise LostError(group_failure(self._group)) from None
-        if self._group.has_failed or self._group.has_ended:
-            self._group.wait(LAST_WORDS_SECONDS)
             raise LostError(group_failure(self._group))
         return []
 
@@ -218,15 +226,3 @@ def _keep_log(group: Group, directory: Path) -> None:
             kept.write(f"process {rank}, exit code {member.code}\n")
             if member.code is not None:
                 kept.write(member.output())
-
-
-def _check(execution: Execution, processes: int) -> None:
-    if processes < 1:
-        raise RequestError(
-            f"A training run needs at least one process, but {processes} are requested: raise the number."
-        )
-    if execution.device.startswith("cuda") and processes > torch.cuda.device_count():
-        raise HardwareError(
-            f"{processes} processes need one CUDA device each, but torch finds only "
-            f"{torch.cuda.device_count()}: use fewer processes."
-        )

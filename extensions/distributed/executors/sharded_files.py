@@ -69,24 +69,16 @@ def write_sharded(files: Files, directory: Path, generations: int) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     if MACHINE in files:
         write_text(directory / MACHINE, files[MACHINE].decode())
-    for folder in sorted({name.partition("/")[0] for name in files if "/" in name}, key=_turn):
-        own = {name.partition("/")[2]: content for name, content in files.items() if name.startswith(f"{folder}/")}
-        _write_folder(directory / folder, own)
+    folders = {directory / name.partition("/")[0] for name in files if "/" in name}
+    # Best weights first, then states from old to new.
+    for folder in sorted(folders, key=lambda one: -1 if one.name.startswith(BEST) else number_of(one)):
+        partial = folder.with_name(f"{folder.name}{PARTIAL}")
+        shutil.rmtree(partial, ignore_errors=True)
+        target = folder if folder.exists() else partial
+        target.mkdir(exist_ok=True)
+        for name, content in files.items():
+            if name.startswith(f"{folder.name}/"):
+                replace_file(target / name.partition("/")[2], content)
+        if target == partial:
+            partial.rename(folder)
     remove_older(directory, generations)
-
-
-def _turn(folder: str) -> int:
-    """Return the sort key of a folder: best weights first, then states from old to new."""
-    return -1 if folder.startswith(BEST) else number_of(Path(folder))
-
-
-def _write_folder(folder: Path, files: Files) -> None:
-    """Write a folder under a temporary name and rename it; add missing files to a folder that exists already."""
-    partial = folder.with_name(f"{folder.name}{PARTIAL}")
-    shutil.rmtree(partial, ignore_errors=True)
-    target = folder if folder.exists() else partial
-    target.mkdir(exist_ok=True)
-    for name, content in files.items():
-        replace_file(target / name, content)
-    if target == partial:
-        partial.rename(folder)

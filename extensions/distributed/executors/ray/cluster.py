@@ -19,17 +19,26 @@ from shunter.engine.job import Hooks
 from shunter.engine.probes.measurement import Measurement
 from shunter.engine.profiling.profiles import local_profiles
 from shunter.errors import HardwareError, first_line
-from shunter.extensions.distributed.executors.ray.choices import Choices, SelectUpgrade, are_free, never_moves
 from shunter.extensions.distributed.executors.ray.data import find_dataset, read_pieces, write_piece
 from shunter.extensions.distributed.executors.ray.network import network_between
 from shunter.extensions.distributed.executors.ray.node_trainer import measure_on_node
-from shunter.extensions.distributed.executors.ray.slots import PROCESSES, FlowMeter, RayExecutor, WorkerSlot, spread
+from shunter.extensions.distributed.executors.ray.slots import (
+    PROCESSES,
+    Choices,
+    FlowMeter,
+    RayExecutor,
+    SelectUpgrade,
+    WorkerSlot,
+    are_free,
+    never_moves,
+    spread,
+)
 from shunter.extensions.distributed.executors.ray.training import NodeLostError, train_on_nodes, wait_until_known
 from shunter.extensions.distributed.executors.sharded_files import read_sharded, write_sharded
 from shunter.extensions.distributed.links.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
 from shunter.extensions.distributed.training import Division
 from shunter.hardware.meters.meter import EnergyMeter
-from shunter.hardware.types import CollectiveCost, HardwareProfile, Placement
+from shunter.hardware.types import HardwareProfile, Placement
 from shunter.models.graph import GraphSpec
 from shunter.models.spec import ModelSpec
 
@@ -99,21 +108,19 @@ class Cluster:
             asked = {node.name: self._on(node, local_profiles).remote() for node in round_}
             found |= {name: ray.get(reference) for name, reference in asked.items()}
             waiting = [node for node in waiting if node.name not in found]
-        offered = [_offered(profile, node) for name, node in self.nodes.items() for profile in found[name]]
+        offered = []
+        for name, node in self.nodes.items():
+            cores = int(node.resources.get("CPU", 0.0))
+            for profile in found[name]:
+                accelerator = profile.accelerator.model_copy(update={"name": f"{profile.accelerator.name}@{name}"})
+                named = profile.model_copy(update={"accelerator": accelerator})
+                offered.append(named.with_cores(cores) if cores else named)
         if processes == 1 or len(self.nodes) == 1:
             return offered
-        between = self.network()
+        between = network_between(list(self.nodes.values())[:MOST_MEASURED])
         return [
             one.model_copy(update={"collectives": between}) if one.accelerator.kind == "cpu" else one for one in offered
         ]
-
-    def network(self) -> tuple[CollectiveCost, ...]:
-        """Return the cost of collectives between the first few nodes, measured once a day.
-
-        Raises:
-            HardwareError: A node does not take part in the measurement.
-        """
-        return network_between(list(self.nodes.values())[:MOST_MEASURED])
 
     def measure(
         self, dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
@@ -121,7 +128,7 @@ class Cluster:
         """Measure some training steps on the node of the placement; see `shunter.engine.probes.measurement.measure`."""
         import ray
 
-        node = self._node(placement)
+        node = self.nodes[str(placement.node)]
         self._bring(dataset, node)
         there = placement.model_copy(update={"accelerator": placement.device})
         return ray.get(self._on(node, measure_on_node).remote(dataset, spec, there, steps))
@@ -184,7 +191,7 @@ class Cluster:
         while True:
             slots = self.slots(placement)
             watch = MoveMonitor(partial(self._choices.better, placement, slots))
-            on_begin = _nothing if are_free(slots) else watch.begin
+            on_begin = (lambda: None) if are_free(slots) else watch.begin
             watched = hooks if task.checkpointing is None else watch.watching(hooks)
             try:
                 return self.attempt(task, slots, watched, ledger, on_begin=on_begin)
@@ -327,9 +334,6 @@ class Cluster:
                 f"The data set cannot be copied to node {node.name} of the cluster ({first_line(error)})."
             ) from error
 
-    def _node(self, placement: Placement) -> ClusterNode:
-        return self.nodes[str(placement.node)]
-
     def _on(self, node: ClusterNode, work: Callable[..., Any]) -> Any:
         import ray
 
@@ -343,19 +347,7 @@ def _label(slots: Sequence[WorkerSlot]) -> str:
     return " and ".join(dict.fromkeys(slot.node.name for slot in slots))
 
 
-def _nothing() -> None:
-    """Do nothing; the callback at the start of a training run whose worker slots were free."""
-
-
 def _are_a_group(task: Task, slots: Sequence[WorkerSlot]) -> bool:
     """Return True if there are several processes, or a checkpoint of several, which only a process group can read."""
     begun_by_many = task.checkpointing is not None and holds_sharded_checkpoint(task.checkpointing.directory)
     return len(slots) > 1 or begun_by_many
-
-
-def _offered(profile: HardwareProfile, node: ClusterNode) -> HardwareProfile:
-    """Return a node's profile, named `accelerator@node` and limited to the cores that Ray offers."""
-    accelerator = profile.accelerator.model_copy(update={"name": f"{profile.accelerator.name}@{node.name}"})
-    named = profile.model_copy(update={"accelerator": accelerator})
-    cores = int(node.resources.get("CPU", 0.0))
-    return named.with_cores(cores) if cores else named

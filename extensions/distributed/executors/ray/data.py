@@ -50,8 +50,10 @@ class Piece:
 def read_pieces(dataset: Dataset, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
     """Yield all files of a data set on this machine in pieces, the description last."""
     sender = uuid.uuid4().hex[:8]
-    for name in _files(dataset.directory):
-        path = dataset.directory / name
+    folder = dataset.directory
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    for name in (*sorted(names - {DESCRIPTION}), DESCRIPTION):
+        path = folder / name
         size = path.stat().st_size
         with path.open("rb") as file:
             for offset in range(0, max(size, 1), piece_bytes):
@@ -69,9 +71,3 @@ def write_piece(dataset: Dataset, piece: Piece) -> None:
         file.write(piece.content)
     if piece.is_last:
         partial.replace(path)
-
-
-def _files(folder: Path) -> Iterator[str]:
-    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-    yield from (name for name in names if name != DESCRIPTION)
-    yield DESCRIPTION

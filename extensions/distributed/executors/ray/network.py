@@ -4,7 +4,6 @@ import hashlib
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -53,13 +52,14 @@ def network_between(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
     names = "|".join(sorted(f"{node.host} {node.address} {node.name}" for node in nodes))
     key = ProfileKey.of(hashlib.sha256(names.encode()).hexdigest()[:16])
     path = Settings().profile_directory / f"network-{key.host}.json"
-    known = _read(path, key)
-    if known is None:
-        known = _measured(nodes)
-        content = NetworkFile(key=key, measured_at=datetime.now(UTC), collectives=known)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, content.model_dump_json(indent=1))
-    return known
+    kept = read_or_quarantine(path, NetworkFile.model_validate_json)
+    if kept is not None and kept.key == key and timedelta(0) <= datetime.now(UTC) - kept.measured_at <= MAX_AGE:
+        return kept.collectives
+    measured = _measured(nodes)
+    content = NetworkFile(key=key, measured_at=datetime.now(UTC), collectives=measured)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, content.model_dump_json(indent=1))
+    return measured
 
 
 def _measured(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
@@ -85,12 +85,3 @@ def _measured(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
     finally:
         for actor in actors:
             ray.kill(actor)
-
-
-def _read(path: Path, key: ProfileKey) -> tuple[CollectiveCost, ...] | None:
-    """Return the cached costs; None if they are outdated. An unreadable file counts as absent and is logged."""
-    kept = read_or_quarantine(path, NetworkFile.model_validate_json)
-    if kept is None:
-        return None
-    is_fresh = timedelta(0) <= datetime.now(UTC) - kept.measured_at <= MAX_AGE
-    return kept.collectives if is_fresh and kept.key == key else None

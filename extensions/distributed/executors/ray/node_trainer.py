@@ -103,18 +103,18 @@ class NodeTrainer:
         self._ended.wait(seconds)
 
     def _run(self, task: Task, files: Files) -> None:
+        def train_there() -> TrainResult:
+            device = task.job.execution.device
+            own = replace(task, job=replace(task.job, dataset=_there(task.job.dataset)))
+            load_libraries(device)
+            with self._folder() as folder, measure_energy(device, cores=task.cores) as meter:
+                self._meter = meter
+                return self._train(own, files, folder)
+
         try:
-            self._send(run_to_message(lambda: self._train_there(task, files), wants_model=task.wants_model))
+            self._send(run_to_message(train_there, wants_model=task.wants_model))
         finally:
             self._ended.set()
-
-    def _train_there(self, task: Task, files: Files) -> TrainResult:
-        device = task.job.execution.device
-        task = replace(task, job=replace(task.job, dataset=_there(task.job.dataset)))
-        load_libraries(device)
-        with self._folder() as folder, measure_energy(device, cores=task.cores) as meter:
-            self._meter = meter
-            return self._train(task, files, folder)
 
     @contextmanager
     def _folder(self) -> Iterator[Path]:
@@ -162,16 +162,14 @@ class NodeTrainer:
         """Queue a message; a later step or checkpoint replaces an earlier one."""
         with self._arrived:
             if isinstance(message, CheckpointSaved):
-                message = CheckpointSaved({**self._unsent_parts(), **message.files})
+                # Part files of a queued checkpoint are kept, because a later checkpoint may refer to them unsent.
+                queued = [kept.files for kept in self._messages if isinstance(kept, CheckpointSaved)]
+                unsent = {name: part for files in queued for name, part in files.items() if is_part(name)}
+                message = CheckpointSaved({**unsent, **message.files})
             if isinstance(message, Progress | CheckpointSaved):
                 self._messages = [kept for kept in self._messages if type(kept) is not type(message)]
             self._messages.append(message)
             self._arrived.notify()
-
-    def _unsent_parts(self) -> Files:
-        """Return the part files of queued checkpoints, because a later checkpoint may refer to them unsent."""
-        files = [kept.files for kept in self._messages if isinstance(kept, CheckpointSaved)]
-        return {name: part for found in files for name, part in found.items() if is_part(name)}
 
 
 @dataclass(frozen=True)
@@ -201,12 +199,6 @@ class Membership:
     def processes(self) -> int:
         """Return the number of all processes."""
         return len(self.keepers)
-
-    @property
-    def processes_per_node(self) -> int | None:
-        """Return the number of processes per node if it is equal on all nodes, else None."""
-        counts = {self.keepers.count(keeper) for keeper in self.keepers}
-        return counts.pop() if len(counts) == 1 else None
 
 
 class GroupTrainer(NodeTrainer):
@@ -248,26 +240,21 @@ class GroupTrainer(NodeTrainer):
         checkpointing = replace(task.checkpointing or Checkpointing(folder), directory=folder)
         if files:
             write_sharded(files, folder, checkpointing.checkpoint_settings.generations)
-        with self._group(task.job.execution.device):
-            division = task.division or Division()
-            return self._train_in_group(task.job, checkpointing, division, wants_model=task.wants_model)
-
-    def _train_in_group(
-        self, job: ClickJob, checkpointing: Checkpointing, division: Division, *, wants_model: bool
-    ) -> TrainResult:
-        sharding, folders = _agreed_sharding(self._member, job, division), Folders(self._member.keepers)
-        if self._member.rank:
-            figures, _ = train_together(job, Hooks(), checkpointing, sharding, read=None, folders=folders)
-            return TrainResult(model=NO_MODEL, **vars(figures))
-        with self._sending(ShardedWatch(checkpointing.directory)) as hooks:
-            figures, best = train_together(
-                job, hooks, checkpointing, sharding, read=lambda: self._stop, folders=folders
-            )
-        if not wants_model:
-            return TrainResult(model=NO_MODEL, **vars(figures))
-        model = build_model(job.spec, job.dataset.features)
-        gather_weights(best, model)
-        return TrainResult(model=model, **vars(figures))
+        job, folders = task.job, Folders(self._member.keepers)
+        with self._group(job.execution.device):
+            sharding = _agreed_sharding(self._member, job, task.division or Division())
+            if self._member.rank:
+                figures, _ = train_together(job, Hooks(), checkpointing, sharding, read=None, folders=folders)
+                return TrainResult(model=NO_MODEL, **vars(figures))
+            with self._sending(ShardedWatch(checkpointing.directory)) as hooks:
+                figures, best = train_together(
+                    job, hooks, checkpointing, sharding, read=lambda: self._stop, folders=folders
+                )
+            if not task.wants_model:
+                return TrainResult(model=NO_MODEL, **vars(figures))
+            model = build_model(job.spec, job.dataset.features)
+            gather_weights(best, model)
+            return TrainResult(model=model, **vars(figures))
 
     @contextmanager
     def _group(self, device: str) -> Iterator[None]:
@@ -314,7 +301,8 @@ def _agreed_sharding(member: Membership, job: ClickJob, division: Division) -> S
     agreed: list[Any] = [None]
     if member.rank == 0:
         sharing = member.keepers.count(0)
-        per_node = member.processes_per_node
+        counts = {member.keepers.count(keeper) for keeper in member.keepers}
+        per_node = counts.pop() if len(counts) == 1 else None
         host_model: type[HostModel] | None = MODEL_FAMILIES.load_part(job.spec.family, "host_model")
         by_hosts = (
             division.tables is None

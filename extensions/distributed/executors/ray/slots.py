@@ -1,21 +1,30 @@
-"""Processes of training runs on the nodes of a cluster: their worker slots, their executor, and their energy."""
+"""Processes of training runs on the nodes of a cluster: worker slots, alternative placements, executor and energy."""
 
+import math
 import threading
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from shunter.engine.executors.energy import Ledger, LedgerMeter
 from shunter.engine.executors.messages import Done, Task, with_model
-from shunter.engine.executors.role import Executor
+from shunter.engine.executors.move_monitor import TrainingProgress
+from shunter.engine.executors.role import Choice, Executor
 from shunter.engine.job import Checkpointing, ClickJob, Hooks, TrainingJob
 from shunter.engine.results import TrainingFigures, TrainResult
 from shunter.engine.stopping import StopReason
 from shunter.errors import RequestError
-from shunter.extensions.distributed.links.nodes import ClusterNode
+from shunter.extensions.distributed.links.nodes import ClusterNode, free_resources
 from shunter.extensions.distributed.training import Division
 from shunter.hardware.meters.meter import EnergyMeter
 from shunter.hardware.types import EnergyReading, Placement
+
+TRIALS = ("trials at a time", "--parallel-trials")
+PROCESSES = ("processes", "--processes")
+SLACK = 1e-6  # tolerance of a resource, which Ray counts in units of 1e-4
+# Returns where a training run continues. Arguments: its total at each free accelerator, its accelerator, its progress.
+SelectUpgrade = Callable[[Mapping[str, float], str, TrainingProgress], str | None]
 
 
 @dataclass(frozen=True)
@@ -50,10 +59,6 @@ class WorkerSlot:
         if self.shared_by == 1:
             return None
         return max(1, next(one.cores for one in self.node.accelerators if one.kind == "cpu") // self.shared_by)
-
-
-TRIALS = ("trials at a time", "--parallel-trials")
-PROCESSES = ("processes", "--processes")
 
 
 def spread(
@@ -96,6 +101,101 @@ def spread(
     ]
 
 
+def never_moves(totals: Mapping[str, float], here: str, progress: TrainingProgress) -> None:
+    """Return None; a `SelectUpgrade` for training runs that never move."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choices:
+    """Placements of a cluster on which a flow's training runs may run, and the search for free and better ones.
+
+    Attributes:
+        slots: Function that returns the worker slots of a placement.
+        all: The placements, best first.
+        select_upgrade: Decides whether a running job moves.
+        may_begin_elsewhere: Whether a training run may begin on another free placement while the best is in use.
+        memory_bytes: Predicted memory of a process on its node, which Ray then reserves; 0 if unknown.
+    """
+
+    slots: Callable[[Placement], list[WorkerSlot]]
+    all: Sequence[Choice] = ()
+    select_upgrade: SelectUpgrade = never_moves
+    may_begin_elsewhere: bool = False
+    memory_bytes: int = 0
+
+    def alike(self, placement: Placement) -> list[Choice]:
+        """Return the best choice on each other node, among those with the placement's batch size and precision."""
+        found: dict[str | None, Choice] = {}
+        for one in self.all:
+            other = one.placement
+            same = (other.batch_size, other.precision) == (placement.batch_size, placement.precision)
+            if same and other.node != placement.node:
+                found.setdefault(other.node, one)
+        return list(found.values())
+
+    def totals(self, placement: Placement) -> dict[str | None, float]:
+        """Return the predicted seconds of the whole job on each node; infinite if unknown."""
+        there = placement.model_copy(update={"processes": 1})
+        own = next((one.total for one in self.all if one.placement == there), math.inf)
+        return {one.placement.node: one.total for one in self.alike(placement)} | {placement.node: own}
+
+    def begin(self, placement: Placement) -> Placement | None:
+        """Return the alternative first placement of a run; None if its own placement is free, or no alternative is."""
+        if not self.may_begin_elsewhere or are_free(self.slots(placement)):
+            return None
+        return next((one for one in self._others(placement) if are_free(self.slots(one))), None)
+
+    def better(self, here: Placement, slots: Sequence[WorkerSlot], progress: TrainingProgress) -> Placement | None:
+        """Return the placement to which a training run moves from its current one; None if it stays.
+
+        Args:
+            here: Current placement of the training run.
+            slots: Current worker slots; all processes wait for the slowest.
+            progress: Progress of the training run.
+        """
+        totals = self.totals(here)
+        found = {one.accelerator: one for one in self._others(here)}
+        free = {name: there for name, one in found.items() if are_free(there := self.slots(one), slots)}
+        taking = {name: _slowest(there, totals) for name, there in free.items()}
+        finite = {name: total for name, total in taking.items() if math.isfinite(total)}
+        own = _slowest(slots, totals)
+        if not finite or not math.isfinite(own) or own <= 0:
+            return None
+        name = self.select_upgrade({**finite, here.accelerator: own}, here.accelerator, progress)
+        return None if name is None else found[name]
+
+    def _others(self, placement: Placement) -> list[Placement]:
+        processes = {"processes": placement.processes}
+        return [one.placement.model_copy(update=processes) for one in self.alike(placement)]
+
+
+def _slowest(slots: Sequence[WorkerSlot], totals: Mapping[str | None, float]) -> float:
+    return max(totals.get(slot.node.name, math.inf) for slot in slots)
+
+
+def are_free(slots: Sequence[WorkerSlot], released: Sequence[WorkerSlot] = ()) -> bool:
+    """Return True if Ray currently has the resources of the processes.
+
+    Args:
+        slots: Worker slots.
+        released: Worker slots that would be released first.
+    """
+    free = free_resources()
+    asked, given = _by_node(slots), _by_node(released)
+    return all(
+        count <= free.get(node, {}).get(name, 0.0) + given[node, name] + SLACK for (node, name), count in asked.items()
+    )
+
+
+def _by_node(slots: Sequence[WorkerSlot]) -> dict[tuple[str, str], float]:
+    """Return the requested amount by node and resource; 0 for resources that are not requested."""
+    counted: dict[tuple[str, str], float] = defaultdict(float)
+    for slot in slots:
+        for name, count in slot.resources.items():
+            counted[slot.node.node_id, name] += count
+    return counted
+
+
 class _Sender(Protocol):
     """Protocol of the cluster that runs an executor's training jobs on its nodes."""
 
@@ -128,8 +228,7 @@ class RayExecutor(Executor):
     ) -> None:
         self.placement, self._division = placement, division
         self._cluster, self._ledger = cluster, ledger
-        cores = next(found.cores for found in cluster.nodes[str(placement.node)].accelerators if found.kind == "cpu")
-        self._cores = max(1, cores // shared_by) if shared_by > 1 else None
+        self._cores = WorkerSlot(cluster.nodes[str(placement.node)], placement, shared_by).cores
         self._closed = threading.Event()
 
     def run(

@@ -94,14 +94,10 @@ def wait_until_known(slots: Sequence[WorkerSlot]) -> None:
     """Wait, after a node was lost, until each node answers or Ray reports it dead, at most `KNOWN_SECONDS`."""
     import ray
 
-    asked = ray.remote(num_cpus=0)(_answer)
+    asked = ray.remote(num_cpus=0)(lambda: None)
     nodes = {slot.node.node_id for slot in slots}
     answers = [asked.options(**placed(node)).remote() for node in nodes]
     ray.wait(answers, num_returns=len(answers), timeout=KNOWN_SECONDS)
-
-
-def _answer() -> None:
-    """Do nothing; the call returns only if the node is alive."""
 
 
 def _actor(group: Any, turn: int, slot: WorkerSlot, *, is_together: bool) -> Any:
@@ -175,7 +171,13 @@ class _Channel:
             return [message for _, message in said]
         failed = [error for _, error in said if isinstance(error, Failed)]
         if failed and not isinstance(failed[0].error, KeyboardInterrupt):
-            return [self._cause(failed)]
+            # The cause is the first failure that is not a mere loss of connection to another, already failed process.
+            deadline = time.monotonic() + REACH_SECONDS
+            while all(_is_connection(one.error) for one in failed):
+                if time.monotonic() >= deadline:
+                    raise LostError(lost(_names(self._slots), failed[0].error)) from failed[0].error
+                failed += [message for _, message in self._ask() if isinstance(message, Failed)]
+            return [next(one for one in failed if not _is_connection(one.error))]
         own = [message for rank, message in said if rank == 0 and not isinstance(message, EnergyUsed)]
         energy = [EnergyUsed(add_parallel_readings(list(self._readings.values())))] if self._readings else []
         return [*energy, *own]
@@ -205,19 +207,6 @@ class _Channel:
                     self._readings[rank] = message.reading
                 found.append((rank, message))
         return found
-
-    def _cause(self, failed: list[Failed]) -> Failed:
-        """Return the first failure that is not a mere loss of connection to another, already failed process.
-
-        Raises:
-            LostError: A process or its node is gone, or unreachable for the other processes.
-        """
-        deadline = time.monotonic() + REACH_SECONDS
-        while all(_is_connection(one.error) for one in failed):
-            if time.monotonic() >= deadline:
-                raise LostError(lost(_names(self._slots), failed[0].error)) from failed[0].error
-            failed += [message for _, message in self._ask() if isinstance(message, Failed)]
-        return next(one for one in failed if not _is_connection(one.error))
 
 
 def _is_connection(error: BaseException) -> bool:
