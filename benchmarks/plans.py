@@ -36,7 +36,7 @@ from benchmarks.plans_rows import figures as rows_figures
 from benchmarks.plans_rows import rows_one_by_one
 from shunter.extensions.distributed.plan_request import DevicesRequest
 from shunter.extensions.distributed.planning.costs import TableCosts
-from shunter.extensions.distributed.planning.demand import ModelDemand, TableDemand
+from shunter.extensions.distributed.planning.demand import ModelDemand
 from shunter.extensions.distributed.planning.device_costs import samples_by_rate
 from shunter.extensions.distributed.planning.dynamic_program import best_by_states
 from shunter.extensions.distributed.planning.integer_program import solve
@@ -48,6 +48,7 @@ from shunter.extensions.distributed.planning.step import SimulatedPlan, StepMode
 from shunter.extensions.distributed.planning.torchrec_plan import torchrec_choices
 from shunter.extensions.distributed.tables.sharding_types import Choice
 from shunter.hardware.types import Workload
+from tests.extensions.distributed.planning.zipf import zipf_table
 
 TORCHREC = "TorchRec's"
 PARTS = ("simulated", "scaling", "flexflow", "layer", "executed", "one_process", "rows", "memory")
@@ -169,7 +170,7 @@ def against_torchrec(*, quick: bool) -> list[dict[str, Any]]:
         demand = ModelDemand(
             "dlrm",
             name,
-            tuple(TableDemand.zipf(f"c{place}", rows, width, skew=skew) for place, rows in enumerate(SHAPES[name])),
+            tuple(zipf_table(f"c{place}", rows, width, skew=skew) for place, rows in enumerate(SHAPES[name])),
             LAYERS,
         )
         machine = machine_of(DevicesRequest(devices=devices, accelerator=ACCELERATOR, devices_per_host=per_host), ())
@@ -189,7 +190,7 @@ def against_torchrec(*, quick: bool) -> list[dict[str, Any]]:
                 "found": ours,
                 "torchrec": theirs,
                 "ratio": ours / theirs,
-                "gap": best.gap,
+                "gap": best.step_seconds / best.bound_seconds - 1,
             }
         )
     return found
@@ -241,7 +242,7 @@ def _by(lines: Sequence[dict[str, Any]], key: str) -> dict[str, list[dict[str, A
 def _against_the_best(machine: Machine, count: int, seed: int) -> dict[str, Any]:
     chance = random.Random(seed)
     tables = tuple(
-        TableDemand.zipf(f"t{place}", int(10 ** chance.uniform(1, 7)), 32, ids_per_sample=chance.choice((1.0, 20.0)))
+        zipf_table(f"t{place}", int(10 ** chance.uniform(1, 7)), 32, ids_per_sample=chance.choice((1.0, 20.0)))
         for place in range(count)
     )
     demand = ModelDemand("dlrm", "made", tables, LAYERS)
@@ -267,12 +268,12 @@ def simulator_speed() -> dict[str, float]:
     The graph is that of a step on eight devices; an edit changes the seconds of one task of a device, as a table does
     that grows.
     """
-    tables = tuple(TableDemand.zipf(f"c{place}", rows, 64) for place, rows in enumerate(KAGGLE))
+    tables = tuple(zipf_table(f"c{place}", rows, 64) for place, rows in enumerate(KAGGLE))
     machine = machine_of(DevicesRequest(devices=8, accelerator=ACCELERATOR), ())
     costs = TableCosts(machine, ModelDemand("dlrm", "made", tables, LAYERS), BATCH)
     model, chance = StepModel(costs), random.Random(0)
     plan = SimulatedPlan(model, manual_plan(costs.demand, machine))
-    seconds = list(plan.task_seconds)
+    seconds = list(plan.simulator.seconds)
     busy = [number for number, taken in enumerate(seconds) if taken and model.graph.resource[number] >= 0]
     begun = time.process_time()
     for _ in range(EDITS):

@@ -24,12 +24,13 @@ from benchmarks import report
 from shunter.engine.profiling.profiles import machine_profiles
 from shunter.extensions.distributed.plan_request import DevicesRequest, PlanRequest
 from shunter.extensions.distributed.planning.costs import TableCosts
-from shunter.extensions.distributed.planning.demand import LayerDemand, ModelDemand, TableDemand
+from shunter.extensions.distributed.planning.demand import LayerDemand, ModelDemand
 from shunter.extensions.distributed.planning.dense_split import SplitLayer
 from shunter.extensions.distributed.planning.machine import machine_of
 from shunter.extensions.distributed.planning.report import search_plan
 from shunter.extensions.distributed.planning.step import StepModel
 from shunter.hardware.types import Workload
+from tests.extensions.distributed.planning.zipf import zipf_table
 
 BATCH_OF_A_DEVICE = 256  # FlexFlow's
 SEARCH_SECONDS = 4.0
@@ -68,14 +69,14 @@ def workload_of(layers: Sequence[LayerDemand], tables: int, width: int, operator
 def flexflow_dlrm() -> ModelDemand:
     """The DLRM of FlexFlow's example."""
     layers = layers_of("bottom", (64, 512, 512, 64)) + layers_of("top", (576, 1024, 1024, 1024, 1))
-    tables = tuple(TableDemand.zipf(f"e{place}", 10**6, 64, skew=0.0) for place in range(8))  # its ids are uniform
+    tables = tuple(zipf_table(f"e{place}", 10**6, 64, skew=0.0) for place in range(8))  # its ids are uniform
     return ModelDemand("dlrm", "flexflow", tables, workload_of(layers, 8, 64), layers)
 
 
 def criteo(rows: Sequence[int], top: Sequence[int]) -> ModelDemand:
     """Criteo's fields below layers whose upper ones are given."""
     layers = layers_of("bottom", (13, 512, 256, 32)) + layers_of("top", (383, *top, 1))
-    tables = tuple(TableDemand.zipf(f"c{place}", size, 32, skew=1.05) for place, size in enumerate(rows))
+    tables = tuple(zipf_table(f"c{place}", size, 32, skew=1.05) for place, size in enumerate(rows))
     return ModelDemand("dlrm", "criteo", tables, workload_of(layers, len(tables), 32), layers)
 
 

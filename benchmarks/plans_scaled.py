@@ -13,19 +13,36 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import report
+from shunter.engine.profiling.workload import workload_of
 from shunter.extensions.distributed.plan_request import DevicesRequest
-from shunter.extensions.distributed.planning.demand import LayerDemand, ModelDemand, TableDemand
+from shunter.extensions.distributed.planning.demand import LayerDemand, ModelDemand
 from shunter.extensions.distributed.planning.scale import WAYS, scale
-from shunter.extensions.distributed.planning.tower_step import counted_towers, counted_workload
-from shunter.hardware.types import Precision
+from shunter.extensions.distributed.planning.tower_step import tower_spec, with_one_tower
+from shunter.hardware.types import Precision, Workload
+from shunter.models.counting import count_model
 from shunter.models.registry import model_spec
-from shunter.models.spec import CategoricalFeature, Features
+from shunter.models.spec import CategoricalFeature, Features, ModelSpec
+from tests.extensions.distributed.planning.zipf import zipf_table
 
 DLRM_BATCH, COMPRESSION, WIDTH, TOWERS, TRAIN_SAMPLES = 2048, 4.0, 128, 8, 10**8
 COMPRESSIONS = (COMPRESSION, 16.0)  # up to 16 are published
 DHEN_FLOPS, DHEN_PIECES, DHEN_STEP, DHEN_DEVICES = 4.6e9, 6, 65_536, 256
 H100, A100 = ("NVIDIA H100 SXM5 80GB", 3200.0), ("NVIDIA A100 SXM4 40GB", 1600.0)
 DHEN_CASES: tuple[tuple[int, Precision], ...] = ((1, "bf16"), (2, "bf16"), (4, "bf16"), (8, "bf16"), (1, "fp32"))
+
+
+def _counted(spec: ModelSpec, features: Features) -> Workload:
+    """The work of a sample, counted from the model alone; no data are read."""
+    return workload_of(count_model(spec, features), train_samples=TRAIN_SAMPLES)
+
+
+def _counted_towers(spec: ModelSpec, features: Features, towers: int, compression: float) -> Workload:
+    """The same with a tower on each host."""
+    fields = len(features.categorical)
+    whole, alone = (
+        _counted(tower_spec(spec, fields, count, compression), features) for count in (min(towers, fields), 1)
+    )
+    return with_one_tower(whole, alone)
 
 
 def scaling(rows: Sequence[int], most_hosts: int) -> list[dict[str, Any]]:
@@ -53,14 +70,12 @@ def _dlrm(rows: Sequence[int], hosts: Sequence[int]) -> list[dict[str, Any]]:
         categorical=tuple(CategoricalFeature(name=f"c{place}", rows=size) for place, size in enumerate(rows)),
     )
     flat = model_spec("dlrm", embedding_dim=WIDTH, bottom_widths=(512, 256), top_widths=(1024, 1024, 512, 256))
-    tables = tuple(TableDemand.zipf(f"c{place}", size, WIDTH) for place, size in enumerate(rows))
-    demand = ModelDemand("dlrm", "criteo-kaggle", tables, counted_workload(flat, features, TRAIN_SAMPLES))
+    tables = tuple(zipf_table(f"c{place}", size, WIDTH) for place, size in enumerate(rows))
+    demand = ModelDemand("dlrm", "criteo-kaggle", tables, _counted(flat, features))
     lines = []
     for compression in COMPRESSIONS:
         counts = hosts if compression == COMPRESSION else [TOWERS]
-        towers = {
-            count: counted_towers(flat, features, count, compression, TRAIN_SAMPLES) for count in counts if count > 1
-        }
+        towers = {count: _counted_towers(flat, features, count, compression) for count in counts if count > 1}
         found = scale(
             demand,
             _place(*H100),
@@ -91,7 +106,7 @@ def _dhen(rows: Sequence[int], hosts: Sequence[int], batch: int, precision: Prec
     )
     side = int((weights / 4 / DHEN_PIECES) ** 0.5)
     pieces = tuple(LayerDemand(f"dhen.{place}", side, side) for place in range(DHEN_PIECES))
-    tables = tuple(TableDemand.zipf(f"c{place}", size, WIDTH) for place, size in enumerate(rows))
+    tables = tuple(zipf_table(f"c{place}", size, WIDTH) for place, size in enumerate(rows))
     demand = ModelDemand("dhen", "criteo-kaggle", tables, layers, pieces)
     found = scale(
         demand,

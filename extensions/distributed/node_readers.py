@@ -81,13 +81,10 @@ def copy_by_nodes(request: ClusterRequest, absent: Sequence[Path]) -> None:
     with connected(request.cluster), Nodes(_nodes(request.cluster_resource), (), folder) as crew:
         if not crew.count:
             return
-        faults = [one for one in ordered_map(on_crew(crew, _nothing, _copy), absent, workers=crew.count) if one]
+        copy = on_crew(crew, lambda: None, _copy)
+        faults = [one for one in ordered_map(copy, absent, workers=crew.count) if one]
     if faults:
         log.warning("Nodes could not copy %s of %s objects, such as: %s", len(faults), len(absent), faults[0])
-
-
-def _nothing() -> None:
-    """Do nothing: these workers need no setup."""
 
 
 def _copy(_: None, path: Path) -> str | None:
@@ -101,7 +98,7 @@ def _copy(_: None, path: Path) -> str | None:
 
 def _nodes(resource: str | None) -> list[ClusterNode]:
     """Return the live nodes; if `resource` is given, only nodes that were started with this Ray resource."""
-    return [node_of(node, ()) for node in alive_nodes() if resource is None or node["Resources"].get(resource)]
+    return [node_of(node, ()) for node in alive_nodes(resource)]
 
 
 @dataclass(frozen=True)

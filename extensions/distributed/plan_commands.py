@@ -37,8 +37,14 @@ def print_plan(report: "PlanReport") -> None:
     print_table(console, rivals_of(report))
     console.print()
     if verbose:
-        print_table(console, proposals_of(report))
-        print_table(console, busy_of(report))
+        # Changes that make training faster but change the trained model, and the busy time of each device and link.
+        rows = [(one.name, f"{one.speedup:.2f} x", one.quality, one.option) for one in report.proposals]
+        print_table(console, TextTable(("faster", "samples/s", "what changes", "allowed by"), rows))
+        busy = [
+            (name, _milliseconds(seconds), f"{seconds / report.step_seconds:.0%}")
+            for name, seconds in report.busy_seconds.items()
+        ]
+        print_table(console, TextTable(("device or link", "busy", "share of the step"), busy))
         print_table(console, TextTable((), detail_rows(report)))
     elif report.proposals:
         one = report.proposals[0]
@@ -65,19 +71,6 @@ def rivals_of(report: "PlanReport") -> TextTable:
         ("lower bound", _milliseconds(report.bound_seconds), ""),
     ]
     return TextTable(("plan", "step (simulated)", "against this plan"), rows)
-
-
-def proposals_of(report: "PlanReport") -> TextTable:
-    """Return proposed changes that make training faster but change the trained model."""
-    rows = [(one.name, f"{one.speedup:.2f} x", one.quality, one.option) for one in report.proposals]
-    return TextTable(("faster", "samples/s", "what changes", "allowed by"), rows)
-
-
-def busy_of(report: "PlanReport") -> TextTable:
-    """Return the busy time of each device and link in a step."""
-    shares = [(name, seconds, seconds / report.step_seconds) for name, seconds in report.busy_seconds.items()]
-    rows = [(name, _milliseconds(seconds), f"{share:.0%}") for name, seconds, share in shares]
-    return TextTable(("device or link", "busy", "share of the step"), rows)
 
 
 def detail_rows(report: "PlanReport") -> list[tuple[str, str]]:
@@ -119,7 +112,11 @@ def plan(**options: Any) -> None:
     with one_sentence_errors(as_json=as_json):
         request = requested(PlanRequest, options)
         _check(request)
-        _check_out(out)
+        if out.is_dir():
+            raise RequestError(f"--out {out} is a folder: name a file in it, such as {out / 'plan.yaml'}.")
+        if out.suffix == ".png":
+            named = out.with_suffix(".yaml")
+            raise RequestError(f"--out {out} is the path of the plan's picture: name the plan {named}.")
         report = start("shunter.extensions.distributed.plan_flow:plan", request, out=str(out))
         if as_json:
             print_json(report.model_dump(mode="json"))
@@ -149,14 +146,6 @@ def _check(request: PlanRequest) -> None:
         load_catalogue().find_accelerator(request.place.accelerator)
     if request.max_device_gib is not None and request.max_device_gib * 2**30 < 1:
         raise RequestError(f"--max-device-gib {request.max_device_gib:g} is less than one byte: raise it.")
-
-
-def _check_out(out: Path) -> None:
-    """Raise if the plan cannot be written to the file, or if its picture would overwrite the file."""
-    if out.is_dir():
-        raise RequestError(f"--out {out} is a folder: name a file in it, such as {out / 'plan.yaml'}.")
-    if out.suffix == ".png":
-        raise RequestError(f"--out {out} is the path of the plan's picture: name the plan {out.with_suffix('.yaml')}.")
 
 
 def diff(

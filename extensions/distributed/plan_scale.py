@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 from pydantic import Field
 
+from shunter.errors import RequestError
 from shunter.flows.command.flow_commands import AS_JSON
 from shunter.flows.command.options import requested, with_options
 from shunter.flows.command.rendering import TextTable, number, print_table
@@ -73,7 +74,10 @@ def scale(**options: Any) -> None:
     with one_sentence_errors(as_json=as_json):
         request = requested(PlanScaleRequest, options)
         report = _simulated(request)
-        _draw(report, out)
+        try:
+            draw_scale(report, out)
+        except (OSError, ValueError) as error:
+            raise RequestError(f"The picture cannot be written to {out} ({error}): name another file.") from error
         if as_json:
             print_json(report.model_dump(mode="json"))
         else:
@@ -88,7 +92,6 @@ def _simulated(request: PlanScaleRequest) -> "ScaleReport":
     check_model(request.architecture.model)
     load_catalogue().find_accelerator(request.accelerator)
     from shunter.engine.overrides import read_overrides
-    from shunter.errors import RequestError
     from shunter.extensions.distributed.plan_request import DevicesRequest
     from shunter.extensions.distributed.planning.demand import demand_of
     from shunter.extensions.distributed.planning.scale import scale as simulate_hosts
@@ -125,15 +128,6 @@ def _simulated(request: PlanScaleRequest) -> "ScaleReport":
     )
 
 
-def _draw(report: "ScaleReport", out: Path) -> None:
-    from shunter.errors import RequestError
-
-    try:
-        draw_scale(report, out)
-    except (OSError, ValueError) as error:
-        raise RequestError(f"The picture cannot be written to {out} ({error}): name another file.") from error
-
-
 def _print(report: "ScaleReport") -> None:
     from shunter.extensions.distributed.planning.scale import WAYS
 
@@ -141,10 +135,9 @@ def _print(report: "ScaleReport") -> None:
     say(f"{report.model} on {report.data}, {report.batch_per_device:,} samples per device and step. All is simulated.")
     print_table(console, scale_table(report, ways))
     last = report.points[-1]
-    speedups = {"by host": last.speedup("by host"), "compressed": last.speedup("compressed")}
-    if "towers" in last.step_seconds:
-        speedups["towers"] = last.speedup("towers")
-    gains = ", ".join(f"{way} {speedup:.2f} x" for way, speedup in speedups.items())
+    gains = ", ".join(
+        f"{way} {last.speedup(way):.2f} x" for way in ("by host", "compressed", "towers") if way in last.step_seconds
+    )
     print_line(f"On {last.devices} devices the flat exchange takes {last.exchange_share:.0%} of its step: {gains}.")
     if is_verbose():
         print_line(report.told)

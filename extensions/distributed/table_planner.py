@@ -114,7 +114,9 @@ class TablePlanner:
             return None
         plan, step = found
         division = Division(tables=tuple(plan.choices(table_names(run.dataset))), precision=plan.precision)
-        return PlannedTraining(_target(run, division), step)
+        if run.cluster is None:
+            return PlannedTraining(ThisMachine(partial(group_of_processes, division=division)), step)
+        return PlannedTraining(cast(Cluster, run.cluster).divided(division), step)
 
     def keep_step(self, run: RunContext, planned: PlannedTraining, trained: Any) -> None:
         """Store the measured time of a plan's steps beside the predicted time, in the run and for later plans.
@@ -140,13 +142,6 @@ def _fixed_width(request: TrainRequest) -> int | None:
     spec = spec_of(request.model, request.architecture.towers, fixed)
     assert isinstance(spec, ModelSpec), "graph models have no plan"
     return spec.embedding_dim
-
-
-def _target(run: RunContext, division: Division) -> ComputeTarget:
-    """Return this machine or the nodes of the cluster, with the tables divided as given."""
-    if run.cluster is None:
-        return ThisMachine(partial(group_of_processes, division=division))
-    return cast(Cluster, run.cluster).divided(division)
 
 
 def _given(run: RunContext, job: ClickJob, path: Path, placement: Placement) -> tuple[Plan, SimulatedStep]:
@@ -237,17 +232,13 @@ def _read_step(kept: Path) -> SimulatedStep | None:
 
 
 def _keep(run: RunContext, kept: Path, plan: Plan, step: SimulatedStep, report: PlanReport | None = None) -> None:
+    """Store a plan and its predicted step beside the run, and log them with details for the report page."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     kept.write_text(plan_text(plan), encoding="utf-8")
     values = {"plan": zlib.crc32(kept.read_bytes()), "step": step.model_dump(mode="json")}
     write_checked(kept.with_suffix(".json"), json.dumps(values))
-    log_trained_plan(run.run_id, kept, _details(plan, step, report))
-
-
-def _details(plan: Plan, step: SimulatedStep, report: PlanReport | None) -> dict[str, Any]:
-    """Return the details of a plan for the report page."""
     why = {} if report is None else {one.name: one.why for one in report.tables}
-    return {
+    details: dict[str, Any] = {
         "is_given": report is None,
         "devices": len(plan.devices),
         "step_seconds": step.predicted_seconds,
@@ -258,6 +249,7 @@ def _details(plan: Plan, step: SimulatedStep, report: PlanReport | None) -> dict
             for name, one in plan.tables.items()
         ],
     }
+    log_trained_plan(run.run_id, kept, details)
 
 
 def log_trained_plan(run_id: str, path: Path, details: dict[str, Any]) -> None:

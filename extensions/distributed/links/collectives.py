@@ -68,11 +68,7 @@ def measure_shared_vectors(processes: int, message_bytes: Sequence[int] = SHARED
 def _timed_in_group(
     exchange: str, processes: int, message_bytes: Sequence[int]
 ) -> dict[tuple[Collective, int], list[float]]:
-    """Return the seconds of each repetition in processes of one thread, by operation and size.
-
-    Raises:
-        HardwareError: the processes failed.
-    """
+    """Return the seconds of each repetition in processes of one thread, by operation and size."""
     durations: dict[tuple[Collective, int], list[float]] = {}
 
     def keep(kind: str, value: Any) -> None:
@@ -172,7 +168,14 @@ def _timed_shared(message_bytes: Sequence[int]) -> Iterator[tuple[tuple[Collecti
     if memory is None:
         return
     count, columns = dist.get_world_size(), BAGS * BAG_WIDTH
-    whole = SharedVectors(memory, [Part(widths=(columns,) * count)], _in_turn(count))
+    # For each output column its column in the processes' concatenated vectors; outputs are sorted by bag.
+    order = [
+        (owner * BAGS + bag) * BAG_WIDTH + column
+        for bag in range(BAGS)
+        for owner in range(count)
+        for column in range(BAG_WIDTH)
+    ]
+    whole = SharedVectors(memory, [Part(widths=(columns,) * count)], order)
     by_row = SharedVectors(memory, [Part(widths=(columns,) * count, is_summed=True)], range(columns))
     for size in message_bytes:
         own = max(1, size // (4 * columns))
@@ -192,16 +195,6 @@ def _back(shared: SharedVectors, samples: int) -> list[float]:
     """Return the seconds, by repetition, to exchange the gradients of the vectors of `samples` samples each."""
     gradient, like = torch.zeros(samples, shared.columns), [(samples * shared.count, BAGS * BAG_WIDTH)]
     return _slowest_durations(lambda: shared.returned(gradient, like, samples))
-
-
-def _in_turn(count: int) -> list[int]:
-    """Return for each output column its column in the processes' concatenated vectors; outputs are sorted by bag."""
-    return [
-        (owner * BAGS + bag) * BAG_WIDTH + column
-        for bag in range(BAGS)
-        for owner in range(count)
-        for column in range(BAG_WIDTH)
-    ]
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from shunter.errors import HardwareError
 from shunter.frozen import Frozen
 from shunter.hardware.types import Collective, CollectiveCost, CollectivePoint
 
-# Bytes that each of n processes sends, as a multiple of its message, in a ring or pairwise exchange.
+# Of n processes in a ring or pairwise exchange: the bytes that each sends, as a multiple of its message, and messages.
 WIRE_SHARES = {
     "all_reduce": lambda n: 2 * (n - 1) / n,
     "reduce_scatter": lambda n: (n - 1) / n,
@@ -24,10 +24,8 @@ WIRE_SHARES = {
     "broadcast": lambda n: 1.0 if n > 1 else 0.0,
 }
 MESSAGES = {
+    **dict.fromkeys(("reduce_scatter", "all_to_all", "all_gather"), lambda n: n - 1),
     "all_reduce": lambda n: 2 * (n - 1),
-    "reduce_scatter": lambda n: n - 1,
-    "all_to_all": lambda n: n - 1,
-    "all_gather": lambda n: n - 1,
     "broadcast": lambda n: 1 if n > 1 else 0,
 }
 
@@ -180,7 +178,16 @@ class CommunicationModel(Frozen):
                 f"The communication model is fitted to at least {FEWEST_MODELS} measured models, but there "
                 f"are only {models}: measure more models."
             )
-        design = np.array([_terms(sample) for sample in samples])
+        design = np.array(
+            [
+                (
+                    float(one.buckets),
+                    wire_bytes("all_reduce", one.allreduce_bytes, one.processes) / one.bytes_per_second,
+                    wire_bytes("all_to_all", one.alltoall_bytes, one.processes) / one.bytes_per_second,
+                )
+                for one in samples
+            ]
+        )
         seconds = np.array([sample.seconds for sample in samples])
         scale = np.where(design.max(axis=0) > 0, design.max(axis=0), 1.0)  # columns of like size, for the numerics
         factors, _ = nnls(design / scale, seconds)
@@ -199,44 +206,6 @@ class CommunicationModel(Frozen):
             r2=r2,
             samples=len(samples),
         )
-
-    def seconds(
-        self,
-        *,
-        buckets: int,
-        allreduce_bytes: float,
-        alltoall_bytes: float,
-        processes: int,
-        bytes_per_second: float,
-    ) -> float:
-        """Return the estimated communication seconds of one step.
-
-        Args:
-            buckets: Number of collective operations per step.
-            allreduce_bytes: Bytes that each process contributes to all-reduces.
-            alltoall_bytes: Bytes that each process contributes to all-to-alls.
-            processes: Number of processes.
-            bytes_per_second: Bandwidth of each process's link.
-        """
-        sample = CommunicationSample(
-            model="",
-            buckets=buckets,
-            allreduce_bytes=allreduce_bytes,
-            alltoall_bytes=alltoall_bytes,
-            processes=processes,
-            bytes_per_second=bytes_per_second,
-            seconds=0.0,
-        )
-        factors = (self.bucket_seconds, self.allreduce_factor, self.alltoall_factor)
-        return float(np.dot(_terms(sample), factors))
-
-
-def _terms(sample: CommunicationSample) -> tuple[float, float, float]:
-    return (
-        float(sample.buckets),
-        wire_bytes("all_reduce", sample.allreduce_bytes, sample.processes) / sample.bytes_per_second,
-        wire_bytes("all_to_all", sample.alltoall_bytes, sample.processes) / sample.bytes_per_second,
-    )
 
 
 def _r2(measured: np.ndarray, fitted: np.ndarray) -> float:

@@ -7,7 +7,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -80,14 +80,17 @@ def cluster_nodes(address: str, resource: str | None = None) -> list[ClusterNode
         HardwareError: no cluster answers, no node answers, or no node has the resource.
     """
     with connected(address):
-        records = [node for node in alive_nodes() if resource is None or node["Resources"].get(resource)]
+        import ray
+
+        records = alive_nodes(resource)
         if not records:
             known = sorted({name for node in alive_nodes() for name in node["Resources"] if ":" not in name})
             raise HardwareError(
                 f"No node of the Ray cluster at {address} has the resource {resource!r}: use one of "
                 f"{', '.join(known)}, or start a node with it (`ray start --resources`)."
             )
-        answers = _on_every_node(local_accelerators, records)
+        remote = ray.remote(num_cpus=0)(local_accelerators)
+        answers = gather([(node, remote.options(**placed(node["NodeID"])).remote()) for node in records])
         if not answers:
             raise HardwareError(
                 f"No node of the Ray cluster at {address} answers: check `ray status` on the head node."
@@ -118,14 +121,6 @@ def _no_cluster(address: str, error: Exception) -> HardwareError:
     )
 
 
-def _on_every_node(work: Callable[[], Any], nodes: Sequence[dict[str, Any]]) -> list[tuple[dict[str, Any], Any]]:
-    """Run `work` on each node and return pairs of node and result; nodes that do not answer are left out."""
-    import ray
-
-    remote = ray.remote(num_cpus=0)(work)
-    return gather([(node, remote.options(**placed(node["NodeID"])).remote()) for node in nodes])
-
-
 def gather(pending: Sequence[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str, Any], Any]]:
     """Wait at most `ANSWER_SECONDS` for the nodes' pending results; return pairs of node and result.
 
@@ -146,11 +141,11 @@ def gather(pending: Sequence[tuple[dict[str, Any], Any]]) -> list[tuple[dict[str
     return answers
 
 
-def alive_nodes() -> list[dict[str, Any]]:
-    """Return Ray's records of the live nodes, the head node first."""
+def alive_nodes(resource: str | None = None) -> list[dict[str, Any]]:
+    """Return Ray's records of the live nodes, or of those that were started with a resource, the head node first."""
     import ray
 
-    alive = [node for node in ray.nodes() if node["Alive"]]
+    alive = [node for node in ray.nodes() if node["Alive"] and (resource is None or node["Resources"].get(resource))]
     return sorted(alive, key=lambda node: ("node:__internal_head__" not in node["Resources"], node["NodeID"]))
 
 
@@ -177,18 +172,13 @@ def reserved(bundles: Sequence[dict[str, float]], nodes: Sequence[ClusterNode]) 
 
 def node_of(node: dict[str, Any], accelerators: Sequence[Accelerator]) -> ClusterNode:
     """Convert Ray's record of a node to a `ClusterNode` with its accelerators."""
+    name = node.get("NodeName") or node["NodeManagerAddress"]
+    is_shared = sum((other.get("NodeName") or other["NodeManagerAddress"]) == name for other in alive_nodes()) > 1
     return ClusterNode(
         node_id=node["NodeID"],
-        name=_name(node),
+        name=f"{name}-{node['NodeID'][:6]}" if is_shared else name,
         address=node["NodeManagerAddress"],
         host=node["NodeManagerHostname"],
         accelerators=tuple(accelerators),
         resources=node["Resources"],
     )
-
-
-def _name(node: dict[str, Any]) -> str:
-    """Return the node's name, followed by six digits of its id if another node has the same name."""
-    name = node.get("NodeName") or node["NodeManagerAddress"]
-    shared = sum((other.get("NodeName") or other["NodeManagerAddress"]) == name for other in alive_nodes()) > 1
-    return f"{name}-{node['NodeID'][:6]}" if shared else name

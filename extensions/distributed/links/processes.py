@@ -49,6 +49,11 @@ class Group:
         self.module, self.folder = module, folder
         self.members: list[PythonProcess] = []
         folder.chmod(0o700)
+        # The loopback interface overrides the environment, so that no other machine can join.
+        loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+        environment = dict.fromkeys(NETWORK_INTERFACES, loopback)
+        environment |= {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes)}
+        environment |= {REPORT_DESCRIPTOR: str(descriptor)}
         try:
             for rank in range(processes):
                 self.members.append(
@@ -57,7 +62,7 @@ class Group:
                         str(folder),
                         threads=threads,
                         log=folder / f"log{rank}.txt",
-                        environment=_environment(rank, processes, descriptor),
+                        environment=environment | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
                         descriptors=[] if rank else [descriptor],
                     )
                 )
@@ -104,12 +109,13 @@ class Group:
 
     def culprit(self) -> int | None:
         """Return the rank of the process that failed first, not because of a lost connection; None if none failed."""
-        failed = [rank for rank, code in enumerate(self.codes) if code and code != -signal.SIGTERM]
-        failed = failed or [rank for rank, code in enumerate(self.codes) if code]
-        return min(failed, key=self._guilt, default=None)
-
-    def _guilt(self, rank: int) -> tuple[bool, bool]:
-        return (self.codes[rank] or 0) >= 0, "gloo" in self.members[rank].last_text()
+        codes = self.codes
+        failed = [rank for rank, code in enumerate(codes) if code and code != -signal.SIGTERM]
+        failed = failed or [rank for rank, code in enumerate(codes) if code]
+        # A process that a signal ended comes first, one that lost its connection last.
+        return min(
+            failed, key=lambda rank: ((codes[rank] or 0) >= 0, "gloo" in self.members[rank].last_text()), default=None
+        )
 
 
 def run_group(module: str, folder: Path, processes: int, *, threads: int, on_report: Report) -> None:
@@ -133,7 +139,12 @@ def run_group(module: str, folder: Path, processes: int, *, threads: int, on_rep
         try:
             _follow(group, ours, on_report)
             if group.has_failed:
-                raise group.error() or _failure(group)
+                rank = group.culprit()
+                assert rank is not None, "one of the processes has failed"
+                raise group.error() or HardwareError(
+                    f"Process {rank} of {processes} that ran {module} ended with code {group.codes[rank]} "
+                    f"({group.members[rank].last_text()}): free memory and processors, then measure again."
+                )
         finally:
             group.end()
 
@@ -210,22 +221,6 @@ def interface_of(address: str) -> str:
     )
 
 
-def _loopback() -> str:
-    """Return the name of the loopback interface, which other machines cannot reach."""
-    return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
-
-
-def _environment(rank: int, processes: int, report: int) -> dict[str, str]:
-    return {
-        **dict.fromkeys(NETWORK_INTERFACES, _loopback()),  # overrides the environment: no other machine can join
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(processes),
-        "LOCAL_WORLD_SIZE": str(processes),
-        REPORT_DESCRIPTOR: str(report),
-    }
-
-
 def _follow(group: Group, reports: Connection, on_report: Report) -> None:
     """Pass reports to `on_report` until all processes have ended or one has failed."""
     while True:
@@ -242,15 +237,6 @@ def _follow(group: Group, reports: Connection, on_report: Report) -> None:
             return
         if group.has_ended:
             return
-
-
-def _failure(group: Group) -> ShunterError:
-    rank = group.culprit()
-    assert rank is not None, "one of the processes has failed"
-    return HardwareError(
-        f"Process {rank} of {len(group.members)} that ran {group.module} ended with code {group.codes[rank]} "
-        f"({group.members[rank].last_text()}): free memory and processors, then measure again."
-    )
 
 
 def _reporter(rank: int) -> Report:

@@ -145,26 +145,6 @@ class SimulatedStep(Frozen):
             raise ValueError("a task waits for a later task: list dependencies first")
         return self
 
-    @classmethod
-    def of(
-        cls,
-        graph: TaskGraph,
-        amounts: Sequence[Amounts],
-        predicted_seconds: float,
-        machine: str | None,
-        model: str = "",
-    ) -> "SimulatedStep":
-        """Return the step of a simulated task graph."""
-        return cls(
-            machine=machine,
-            model=model,
-            predicted_seconds=predicted_seconds,
-            resources=len(graph.resources),
-            resource=tuple(graph.resource),
-            waits_for=tuple(graph.waits_for),
-            amounts=tuple(dict(one) for one in amounts),
-        )
-
     def seconds(self, calibration: Calibration) -> float:
         """Return the simulated step time with the factors of a calibration."""
         return _Step(self, 1.0).seconds(np.array([calibration.factors[term] for term in TERMS]))
@@ -235,7 +215,7 @@ def calibrate(
     steps = [_Step(plan.step, plan.measured_seconds) for plan in plans]
     ridges = RIDGES if len(plans) >= FEWEST_PLANS else (np.inf,)
     known = np.array([prior[term] for term in TERMS])
-    errors = {ridge: _errors_from_others(steps, ridge, known) for ridge in ridges}
+    errors = {ridge: _validation_errors(steps, ridge, known) for ridge in ridges}
     chosen = _strongest(errors)
     fit = _fit(steps, chosen, known)
     factors = fit.of_model.get(model, 1.0) * fit.factors
@@ -253,15 +233,15 @@ def _strongest(errors: Mapping[float, Sequence[float]]) -> float:
     7.10), applied to the differences for each plan.
     """
     best = min(errors.values(), key=statistics.fmean)
-    return max(ridge for ridge, one in errors.items() if _is_as_good(one, best))
+    chosen = 0.0
+    for ridge, one in errors.items():
+        worse = [error - other for error, other in zip(one, best, strict=True)]
+        if statistics.fmean(worse) <= (statistics.stdev(worse) / len(worse) ** 0.5 if len(worse) > 1 else 0.0):
+            chosen = max(chosen, ridge)
+    return chosen
 
 
-def _is_as_good(errors: Sequence[float], best: Sequence[float]) -> bool:
-    worse = [one - other for one, other in zip(errors, best, strict=True)]
-    return statistics.fmean(worse) <= (statistics.stdev(worse) / len(worse) ** 0.5 if len(worse) > 1 else 0.0)
-
-
-def _errors_from_others(steps: Sequence[_Step], ridge: float, known: np.ndarray) -> list[float]:
+def _validation_errors(steps: Sequence[_Step], ridge: float, known: np.ndarray) -> list[float]:
     """Return the relative error of the step time of each plan in cross-validation."""
     if len(steps) < 2:
         return [0.0]
@@ -287,19 +267,16 @@ def _fit(steps: Sequence[_Step], ridge: float, known: np.ndarray) -> _Fit:
         held = np.sqrt(ridge * len(steps)) * np.diag(np.maximum(design.mean(axis=0), 1e-3))
         solved, _ = nnls(np.vstack([design, held]), np.concatenate([np.ones(len(steps)), held @ drawn_to]))
         factors = (factors + solved) / 2
-    return _Fit(factors, _model_factors(steps, factors))
-
-
-def _model_factors(steps: Sequence[_Step], factors: np.ndarray) -> dict[str, float]:
-    """Return for each model the ratio of measured to predicted step time, shrunk towards 1 for few plans."""
+    # The factor of a model is the ratio of measured to predicted step time, shrunk towards 1 for few plans.
     longer: dict[str, list[float]] = {}
     for step in steps:
         if step.model:
             longer.setdefault(step.model, []).append(np.log(step.measured / step.seconds(factors)))
-    return {
+    of_model = {
         model: float(np.exp(statistics.median(ones) * len(ones) / (len(ones) + DOUBTED_PLANS)))
         for model, ones in longer.items()
     }
+    return _Fit(factors, of_model)
 
 
 def typical_step_seconds(history: Sequence[Any]) -> float | None:
@@ -319,8 +296,8 @@ def typical_step_seconds(history: Sequence[Any]) -> float | None:
     return statistics.median(means[1:] or means) if means else None
 
 
-def read_executed(path: Path, machine: str | None = None) -> list[ExecutedPlan]:
-    """Return the stored plans, of one machine if `machine` is given; damaged lines are skipped with a warning."""
+def read_executed(path: Path) -> list[ExecutedPlan]:
+    """Return the stored plans, the newest last; damaged lines are skipped with a warning."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError:
@@ -332,8 +309,7 @@ def read_executed(path: Path, machine: str | None = None) -> list[ExecutedPlan]:
             plan = ExecutedPlan.model_validate_json(unseal(line))
         except (ValueError, ValidationError, RecursionError):
             damaged += 1
-            continue
-        if machine is None or plan.step.machine == machine:
+        else:
             found[plan.key] = plan
     if damaged:
         log.warning("%d of %d lines of %s are damaged: their plans are skipped.", damaged, len(lines), path)

@@ -96,6 +96,10 @@ class Layout:
         """Return the index of the bytes of tables on a device."""
         return self.memory_base + device
 
+    def buffers(self, device: int) -> list[int]:
+        """Return the indices of the bytes of pooled rows that a device sends and receives; buffers hold them twice."""
+        return [self.of_device(field, group, device) for group in range(len(self.groups)) for field in ("out", "in")]
+
 
 class TableCosts:
     """Costs that each table adds to the sums of a training step on a machine, cached by placement.

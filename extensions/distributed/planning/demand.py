@@ -54,35 +54,10 @@ class TableDemand:
         return self.name, self.rows, self.width
 
     @classmethod
-    def zipf(
-        cls, name: str, rows: int, width: int, *, bags: int = 1, ids_per_sample: float = 1.0, skew: float = 1.05
-    ) -> Self:
-        """Return a table whose row of rank r is looked up in proportion to r to the power of -skew."""
-        ranks = np.unique(np.geomspace(1, rows, POINTS).round().astype(np.int64))
-        masses = [_zipf_mass(int(rank), skew) for rank in ranks]
-        curve = tuple((float(rank), mass / masses[-1]) for rank, mass in zip(ranks, masses, strict=True))
-        return cls(name, rows, width, bags, ids_per_sample, curve, curve)
-
-    @classmethod
     def counted(cls, name: str, width: int, *, bags: int, ids_per_sample: float, counts: np.ndarray) -> Self:
-        """Return the demand of a table, from counts of its lookups.
-
-        Args:
-            name: Field that owns the table.
-            width: Numbers in a row.
-            bags: Pooled vectors of a sample.
-            ids_per_sample: Ids of a sample.
-            counts: Lookups of each row, `[rows]`.
-        """
-        return cls(
-            name,
-            len(counts),
-            width,
-            bags,
-            ids_per_sample,
-            _curve(counts),
-            _curve(np.sort(counts)[::-1]),
-        )
+        """Return the demand of a table, from the number of lookups of each row, `counts` `[rows]`."""
+        by_frequency = _curve(np.sort(counts)[::-1])
+        return cls(name, len(counts), width, bags, ids_per_sample, _curve(counts), by_frequency)
 
     def share_before(self, rows: float) -> float:
         """Return the share of the lookups that fall on the first `rows` rows of the table."""
@@ -154,6 +129,9 @@ def demand_of(dataset: Dataset, spec: ModelSpec) -> ModelDemand:
         RequestError: The model cannot take these features.
         DataError: The data set is damaged.
     """
+    import torch
+    from torch import nn
+
     from shunter.models.registry import build_layers
 
     if spec.table_precision != "fp32":
@@ -173,9 +151,6 @@ def demand_of(dataset: Dataset, spec: ModelSpec) -> ModelDemand:
         )
         for place, (name, shape) in enumerate(zip(names, shapes, strict=True))
     )
-    import torch
-    from torch import nn
-
     with torch.device("meta"):
         modules = build_layers(spec, dataset.features).named_modules()
     layers = tuple(
@@ -191,7 +166,7 @@ def table_names(dataset: Dataset) -> list[str]:
     return [field.name for field in dataset.features.categorical if field.table is None]
 
 
-def count_lookups(dataset: Dataset, rows: Sequence[int], samples: int = COUNTED_SAMPLES) -> list[np.ndarray]:
+def count_lookups(dataset: Dataset, rows: Sequence[int]) -> list[np.ndarray]:
     """Count the lookups of each row of each table in a sample of the training part; row = id modulo rows."""
     counts = [np.zeros(size, dtype=np.int64) for size in rows]
     table_of = dataset.features.table_of
@@ -204,7 +179,7 @@ def count_lookups(dataset: Dataset, rows: Sequence[int], samples: int = COUNTED_
             ids = values[offsets[field * size] : offsets[(field + 1) * size]]
             counts[table] += np.bincount(ids % rows[table], minlength=rows[table])
         seen += size
-        if seen >= samples:
+        if seen >= COUNTED_SAMPLES:
             break
     return counts
 
@@ -216,13 +191,3 @@ def _curve(counts: np.ndarray) -> Curve:
     cumulative = np.cumsum(counts)
     ranks = np.unique(np.geomspace(1, len(counts), POINTS).round().astype(np.int64))
     return tuple((float(rank), float(cumulative[rank - 1] / cumulative[-1])) for rank in ranks)
-
-
-def _zipf_mass(rank: int, skew: float) -> float:
-    """Return the sum of r^-skew for r up to rank; after the first terms by the Euler-Maclaurin formula."""
-    exact = min(rank, 64)
-    total = sum(one**-skew for one in range(1, exact + 1))
-    if rank > exact:
-        low, high = exact + 0.5, rank + 0.5
-        total += math.log(high / low) if skew == 1 else (high ** (1 - skew) - low ** (1 - skew)) / (1 - skew)
-    return total

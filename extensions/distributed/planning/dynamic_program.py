@@ -95,11 +95,7 @@ class _Program:
         self._room = np.array([float(device.memory_bytes) for device in model.machine.devices])
         self._room -= np.array(model.memory_bytes([0.0] * layout.size))
         self._memory = [layout.memory(one) for one in range(layout.count)]
-        groups = range(len(layout.groups))
-        self._buffers = [
-            [layout.of_device(field, group, one) for group in groups for field in ("out", "in")]
-            for one in range(layout.count)
-        ]
+        self._buffers = [layout.buffers(one) for one in range(layout.count)]
 
     def solve(self, known: Sequence[Choice], *, keeps_all: bool) -> Programmed:
         model, options = self._model, self._options

@@ -188,8 +188,6 @@ def _limit_memory(
     empty = model.memory_bytes([0.0] * layout.size)
     for device, own in enumerate(model.machine.devices):
         held = [(place, amount / GIB) for place, amount in added[layout.memory(device)]]
-        for group in range(len(layout.groups)):
-            for field in ("out", "in"):
-                buffers = added[layout.of_device(field, group, device)]
-                held += [(place, 2 * amount / GIB) for place, amount in buffers]
+        for buffer in layout.buffers(device):
+            held += [(place, 2 * amount / GIB) for place, amount in added[buffer]]
         rows.add(held, (own.memory_bytes - empty[device]) / GIB)

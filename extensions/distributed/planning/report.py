@@ -235,7 +235,15 @@ def simulated_step(model: StepModel, choices: Sequence[Choice]) -> SimulatedStep
     amounts = model.amounts(model.costs.sums(list(choices)))
     seconds = [model.calibration.seconds(one) for one in amounts]
     step_seconds = simulate(model.graph, seconds).end[-1]
-    return SimulatedStep.of(model.graph, amounts, step_seconds, model.machine.key, _model_key(model.costs))
+    return SimulatedStep(
+        machine=model.machine.key,
+        model=_model_key(model.costs),
+        predicted_seconds=step_seconds,
+        resources=len(model.graph.resources),
+        resource=tuple(model.graph.resource),
+        waits_for=tuple(model.graph.waits_for),
+        amounts=tuple(amounts),
+    )
 
 
 def _model_key(costs: TableCosts) -> str:

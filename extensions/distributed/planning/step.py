@@ -23,7 +23,7 @@ from copy import copy
 from typing import NamedTuple
 
 from shunter.extensions.distributed.planning.calibration import UNCALIBRATED, Amounts, Calibration, Term
-from shunter.extensions.distributed.planning.costs import GROUP_OPERATORS, ONE_BY_ONE_OPERATORS, Group, TableCosts
+from shunter.extensions.distributed.planning.costs import GROUP_OPERATORS, ONE_BY_ONE_OPERATORS, TableCosts
 from shunter.extensions.distributed.planning.dense_split import WITHIN_HOST, SplitLayer, traffic_of, weights_share
 from shunter.extensions.distributed.planning.device_costs import dense_seconds
 from shunter.extensions.distributed.planning.simulate import (
@@ -177,20 +177,13 @@ class StepModel:
     # What tasks take
 
     def seconds(self, sums: Sequence[float]) -> list[float]:
-        """Return the seconds of each task.
-
-        Args:
-            sums: Costs summed over all tables, see `TableCosts.sums`.
-        """
-        taken = [0.0] * len(self.graph.tasks)
-        for key, task in self._number.items():
-            taken[task] = self._task_seconds(key, sums)
-        return taken
+        """Return the seconds of each task; `sums` are the costs summed over all tables, see `TableCosts.sums`."""
+        return [self.calibration.seconds(amounts) for amounts in self.amounts(sums)]
 
     def changed(self, sums: Sequence[float], places: Iterable[int]) -> dict[int, float]:
         """Return the seconds, by task, of the tasks that depend on the sums at the indices `places`."""
         tasks = {task for place in places for task in self._touched[place]}
-        return {task: self._task_seconds(self._keys[task], sums) for task in tasks}
+        return {task: self.calibration.seconds(self._task_amounts(self._keys[task], sums)) for task in tasks}
 
     def amounts(self, sums: Sequence[float]) -> list[Amounts]:
         """Return the parts of each task's duration by cause, in seconds, before they are calibrated by measurements."""
@@ -198,9 +191,6 @@ class StepModel:
         for key, task in self._number.items():
             taken[task] = self._task_amounts(key, sums)
         return taken
-
-    def _task_seconds(self, key: tuple[str, int, int], sums: Sequence[float]) -> float:
-        return self.calibration.seconds(self._task_amounts(key, sums))
 
     def _task_amounts(self, key: tuple[str, int, int], sums: Sequence[float]) -> Amounts:
         phase, group, place = key
@@ -257,10 +247,13 @@ class StepModel:
         of = layout.of_host if across else layout.of_device
         sent = max(sums[of(field, group, place)] for field in fields)
         kind = layout.groups[group]
-        operation, rounds = _operation(phase, kind), ID_ROUNDS if phase.startswith("ids") else 1
-        if phase.startswith("ids") and self.machine.is_ahead:
-            rounds = 0  # nobody waits until they begin
-        elif self.shared is not None and not phase.startswith("ids") and kind != "one_by_one":
+        operation: Collective = "all_to_all"
+        if kind in BY_ROW and not phase.startswith("ids"):
+            operation = "reduce_scatter" if phase == "vectors" else "all_gather"
+        rounds = 1
+        if phase.startswith("ids"):
+            rounds = 0 if self.machine.is_ahead else ID_ROUNDS  # nobody waits until ids of the next batch begin
+        elif self.shared is not None and kind != "one_by_one":
             return 0.0, sent / self.shared[operation].bytes_per_second
         if kind == "one_by_one" and phase.startswith("gradients"):
             rounds += FREQUENT_ROUNDS
@@ -296,7 +289,14 @@ class StepModel:
 
     def parts_of_tasks(self) -> list[TaskParts]:
         """Return the seconds of each task as a function of the sums of the table costs."""
-        empty, parts = [0.0] * self.layout.size, []
+
+        def seconds(key: tuple[str, int, int], amounts: Mapping[int, float]) -> float:
+            sums = [0.0] * self.layout.size
+            for place, amount in amounts.items():
+                sums[place] = amount
+            return self.calibration.seconds(self._task_amounts(key, sums))
+
+        parts = []
         touched: list[list[int]] = [[] for _ in self.graph.tasks]
         for place, tasks in enumerate(self._touched):
             for task in tasks:
@@ -304,18 +304,14 @@ class StepModel:
         for task, key in sorted(self._keys.items()):
             group = key[1]
             counted = None if group < 0 else self.layout.tables(group)
-            sums = list(empty)
-            if counted is not None:
-                sums[counted] = 1.0
-            first = self._task_seconds(key, sums)
-            a_table = 0.0
-            if counted is not None:
-                a_table = self._task_seconds(key, [*sums[:counted], 2.0, *sums[counted + 1 :]]) - first
-            slopes = []
-            for place in touched[task]:
-                if place != counted:
-                    more = [*sums[:place], PROBED, *sums[place + 1 :]]
-                    slopes.append((place, (self._task_seconds(key, more) - first) / PROBED))
+            one_table = {} if counted is None else {counted: 1.0}
+            first = seconds(key, one_table)
+            a_table = 0.0 if counted is None else seconds(key, {counted: 2.0}) - first
+            slopes = [
+                (place, (seconds(key, {**one_table, place: PROBED}) - first) / PROBED)
+                for place in touched[task]
+                if place != counted
+            ]
             parts.append(TaskParts(group, first - a_table, a_table, tuple(slopes)))
         return parts
 
@@ -330,47 +326,22 @@ class StepModel:
         ]
         held = self.dense_memory - 4 * sum(absent)
         activations = [samples * demand.workload.activation_bytes_per_sample for samples in self.costs.samples]
-        buffers = [
-            2
-            * sum(
-                sums[layout.of_device(field, group, one)]
-                for group in range(len(layout.groups))
-                for field in ("out", "in")
-            )
-            for one in range(layout.count)
-        ]
+        buffers = [2 * sum(sums[place] for place in layout.buffers(one)) for one in range(layout.count)]
         return [round(sums[layout.memory(one)] + held + activations[one] + buffers[one]) for one in range(layout.count)]
 
 
-def _operation(phase: str, kind: Group) -> Collective:
-    """Return the collective that exchanges the ids, vectors or gradients of tables of one kind."""
-    if phase.startswith("ids") or kind not in BY_ROW:
-        return "all_to_all"
-    return "reduce_scatter" if phase == "vectors" else "all_gather"
-
-
 class SimulatedPlan:
-    """Plan that is edited table by table, with its simulated step."""
+    """Plan that is edited table by table, with the simulator of its step."""
 
     def __init__(self, model: StepModel, choices: Sequence[Choice]) -> None:
         self.model, self.choices = model, list(choices)
         self.sums = model.costs.sums(self.choices)
-        self._simulator = DeltaSimulator(model.graph, model.seconds(self.sums))
+        self.simulator = DeltaSimulator(model.graph, model.seconds(self.sums))
 
     @property
     def step_seconds(self) -> float:
         """Seconds of the step under the current plan."""
-        return self._simulator.step_seconds
-
-    @property
-    def schedule(self) -> Schedule:
-        """Current schedule of the step's tasks."""
-        return self._simulator.schedule
-
-    @property
-    def task_seconds(self) -> list[float]:
-        """Current duration of each task, in seconds."""
-        return self._simulator.seconds
+        return self.simulator.step_seconds
 
     def place(self, edits: Mapping[int, Choice]) -> float:
         """Change the placement of tables; return the seconds of the step."""
@@ -381,7 +352,7 @@ class SimulatedPlan:
                     sums[place] += sign * amount
                     places.add(place)
             self.choices[table] = choice
-        return self._simulator.change(self.model.changed(sums, places))
+        return self.simulator.change(self.model.changed(sums, places))
 
     def memory_bytes(self) -> list[int]:
         """Bytes on each device under the current plan."""

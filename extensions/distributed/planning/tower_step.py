@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 
 from shunter.engine.data.dataset import Dataset
-from shunter.engine.profiling.workload import workload_of
 from shunter.extensions.distributed.planning.calibration import UNCALIBRATED, Calibration
 from shunter.extensions.distributed.planning.costs import TableCosts
 from shunter.extensions.distributed.planning.demand import ModelDemand
@@ -23,9 +22,8 @@ from shunter.extensions.distributed.planning.step import StepModel
 from shunter.extensions.distributed.tables.sharding_types import Choice, can_divide_rows
 from shunter.hardware.types import Workload
 from shunter.model_families import MODEL_FAMILIES
-from shunter.models.counting import count_model
 from shunter.models.registry import model_spec
-from shunter.models.spec import Features, ModelSpec
+from shunter.models.spec import ModelSpec
 from shunter.planner.describe import describe
 
 WITH_TOWERS = ("dlrm", "dcnv2")  # families that DMT (arXiv 2403.00877) divides into towers
@@ -136,21 +134,6 @@ def tower_workload(dataset: Dataset, spec: ModelSpec, towers: int, compression: 
         describe(dataset, tower_spec(spec, fields, count, compression)) for count in (min(towers, fields), 1)
     )
     return with_one_tower(whole, alone)
-
-
-def counted_towers(spec: ModelSpec, features: Features, towers: int, compression: float, samples: int) -> Workload:
-    """Return the workload of a model with towers, counted from its spec and fields; no data are read."""
-    fields = len(features.categorical)
-    whole, alone = (
-        counted_workload(tower_spec(spec, fields, count, compression), features, samples)
-        for count in (min(towers, fields), 1)
-    )
-    return with_one_tower(whole, alone)
-
-
-def counted_workload(spec: ModelSpec, features: Features, train_samples: int) -> Workload:
-    """Return the workload of a model, counted from its spec and fields; no data are read."""
-    return workload_of(count_model(spec, features), train_samples=train_samples)
 
 
 def with_one_tower(whole: Workload, alone: Workload) -> Workload:

@@ -112,8 +112,7 @@ def test_executed_plans_are_kept_once_each_and_damaged_lines_passed_over(tmp_pat
     one = executed_plans(1)[0]
     add_executed(path, one)
     add_executed(path, one.model_copy(update={"measured_seconds": 2.0}))
-    assert [plan.measured_seconds for plan in read_executed(path, "here")] == [2.0]
-    assert read_executed(path, "elsewhere") == []
+    assert [plan.measured_seconds for plan in read_executed(path)] == [2.0]
     line = json.loads(path.read_text())
     line["step"]["resource"][0] = 10**6
     path.write_text(path.read_text() + json.dumps(line) + "\nno json\n" + "[" * 100_000 + "\n")

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from shunter.errors import InfeasibleError
-from shunter.extensions.distributed.plan_figure import draw_plan
+from shunter.extensions.distributed.plan_flow import draw_plan
 from shunter.extensions.distributed.plan_request import PlanRequest
 from shunter.extensions.distributed.planning.costs import TableCosts
 from shunter.extensions.distributed.planning.demand import ModelDemand

@@ -6,12 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from shunter.engine.profiling.workload import workload_of
 from shunter.extensions.distributed.plan_request import DevicesRequest
 from shunter.extensions.distributed.plan_scale import draw_scale
 from shunter.extensions.distributed.planning.machine import Channel
 from shunter.extensions.distributed.planning.scale import Links, ScaleReport, scale
-from shunter.extensions.distributed.planning.tower_step import counted_towers, tower_spec
+from shunter.extensions.distributed.planning.tower_step import tower_spec, with_one_tower
 from shunter.extensions.towers.dmt import DmtSpec
+from shunter.models.counting import count_model
 from shunter.models.registry import model_spec
 from shunter.models.spec import CategoricalFeature, Features
 from tests.extensions.distributed.planning.test_search import ACCELERATOR, demand_of
@@ -87,7 +89,10 @@ def test_towers_are_dispatched_as_one_and_give_what_is_left_of_their_fields() ->
     spec = tower_spec(flat, 8, 2, 4.0)
     assert isinstance(spec, DmtSpec)
     assert 2 * spec.tower_vectors * spec.vector_width == 8 * 32 / 4
-    many, few = (counted_towers(flat, features, count, 4.0, 100) for count in (8, 2))
+    alone, few, many = (
+        workload_of(count_model(tower_spec(flat, 8, count, 4.0), features), train_samples=100) for count in (1, 2, 8)
+    )
+    few, many = with_one_tower(few, alone), with_one_tower(many, alone)
     assert many.operators_per_step == few.operators_per_step
     assert many.dense["fp32"].operators_per_step == few.dense["fp32"].operators_per_step
 

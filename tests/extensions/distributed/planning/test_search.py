@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from shunter.errors import InfeasibleError, RequestError
 from shunter.extensions.distributed.plan_request import DevicesRequest, PlanRequest
 from shunter.extensions.distributed.planning.costs import TableCosts
-from shunter.extensions.distributed.planning.demand import LayerDemand, ModelDemand, TableDemand
+from shunter.extensions.distributed.planning.demand import LayerDemand, ModelDemand
 from shunter.extensions.distributed.planning.dense_split import SplitLayer, kinds_of, traffic_of
 from shunter.extensions.distributed.planning.machine import Machine, machine_of, read_machine
 from shunter.extensions.distributed.planning.options import options_of
@@ -25,6 +25,7 @@ from shunter.extensions.distributed.planning.step import SimulatedPlan, StepMode
 from shunter.extensions.distributed.planning.totals import check_limits, totals_of
 from shunter.extensions.distributed.tables.sharding_types import Choice
 from shunter.hardware.types import Workload
+from tests.extensions.distributed.planning.zipf import zipf_table
 
 ACCELERATOR = "NVIDIA A100 SXM4 40GB"
 WORKLOAD = Workload(
@@ -44,7 +45,7 @@ WORKLOAD = Workload(
 def demand_of(seed: int, tables: int) -> ModelDemand:
     chance = random.Random(seed)
     made = tuple(
-        TableDemand.zipf(
+        zipf_table(
             f"t{place}",
             int(10 ** chance.uniform(1, 7)),
             32,
@@ -87,7 +88,7 @@ def test_edits_of_a_plan_are_simulated_as_the_plan_itself_to_the_last_bit(seed: 
         table = chance.randrange(5)
         seconds = plan.place({table: chance.choice(options[table])})
         again, schedule = step_of(model, plan.choices)
-        assert (seconds, plan.schedule.end) == (again, schedule.end)
+        assert (seconds, plan.simulator.schedule.end) == (again, schedule.end)
 
 
 def test_more_bytes_and_fewer_links_never_make_a_step_faster() -> None:
@@ -119,7 +120,7 @@ def test_a_plan_keeps_to_the_memory_of_each_device() -> None:
 
 
 def test_more_devices_than_rows_are_refused() -> None:
-    tiny = ModelDemand("dlrm", "made", (TableDemand.zipf("t", 3, 32),), WORKLOAD)
+    tiny = ModelDemand("dlrm", "made", (zipf_table("t", 3, 32),), WORKLOAD)
     with pytest.raises(RequestError, match="8 devices are more than the 3 rows of the largest table"):
         check_devices(tiny, machine(8, 8))
 
@@ -156,7 +157,7 @@ def test_layers_that_fit_on_no_device_are_divided_and_gradients_of_hosts_are_add
     layers = tuple(LayerDemand(f"l{place}", 1024, 1000) for place in range(3))
     size = sum(one.parameter_bytes for one in layers)
     large = WORKLOAD.model_copy(update={"dense_parameter_bytes": size})
-    demand = ModelDemand("dlrm", "made", (TableDemand.zipf("t", 100, 32),), large, layers)
+    demand = ModelDemand("dlrm", "made", (zipf_table("t", 100, 32),), large, layers)
     tight = machine(4, 2).with_memory(3 * size)  # of the four times that a copy with its optimiser takes
     request = PlanRequest(devices=4, batch_size=64, search_seconds=0.2, space="all")
     report = search_plan(demand, tight, request)
@@ -223,7 +224,7 @@ def test_a_report_explains_a_plan_that_is_at_least_as_fast_as_torchrec_s() -> No
 
 
 def test_tables_with_one_option_each_are_no_depth() -> None:
-    tables = tuple(TableDemand.zipf(f"t{place}", 10, 4) for place in range(1_200))
+    tables = tuple(zipf_table(f"t{place}", 10, 4) for place in range(1_200))
     demand = ModelDemand("dlrm", "made", tables, WORKLOAD)
     found = Search(StepModel(TableCosts(machine(1, 1), demand, 64))).run(0.1)
     assert found.is_optimal

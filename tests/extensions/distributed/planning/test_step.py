@@ -51,7 +51,7 @@ def test_no_look_up_waits_for_ids_that_travel_ahead() -> None:
     model = StepModel(TableCosts(here(), DEMAND, 4096))
     plan = SimulatedPlan(model, all_row_wise(DEMAND, here()))
     ids = {number for number, task in enumerate(model.graph.tasks) if task.phase.startswith("ids")}
-    assert any(plan.task_seconds[one] for one in ids), "they take time of the cores all the same"
+    assert any(plan.simulator.seconds[one] for one in ids), "they take time of the cores all the same"
     lookups = [number for number, task in enumerate(model.graph.tasks) if task.phase == "lookup"]
     assert lookups
     assert all(ids.isdisjoint(model.graph.waits_for[one]) for one in lookups)
