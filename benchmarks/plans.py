@@ -255,10 +255,10 @@ def _against_the_best(machine: Machine, count: int, seed: int) -> dict[str, Any]
         assert best.is_optimal
         return {"ratio": plan.step_seconds / best.step_seconds, "is_proven": True}
     found = search.run(SEARCH_SECONDS)
-    programmed = solve(model, search.options, PROOF_SECONDS)
+    programmed, least = solve(model, search.options, PROOF_SECONDS)
     states = best_by_states(model, search.options, found.choices, until=time.monotonic() + PROOF_SECONDS)
-    least = programmed.bound_seconds if states is None else max(programmed.bound_seconds, states.bound_seconds)
-    upper = min(found.step_seconds, *([] if programmed.choices is None else [step_of(model, programmed.choices)[0]]))
+    least = least if states is None else max(least, states.bound_seconds)
+    upper = min(found.step_seconds, *([] if programmed is None else [step_of(model, programmed)[0]]))
     return {"ratio": found.step_seconds / least, "is_proven": least >= upper * (1 - 1e-3)}
 
 

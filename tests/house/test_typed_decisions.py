@@ -19,7 +19,6 @@ READERS_OF_FOREIGN_TEXTS = {
     "engine/stopping_text.py": "earlier versions kept the text of a reason alone",
     "hardware/reservation.py": "prints a message once",
     "extensions/distributed/node_readers.py": "compares the content of two files",
-    "extensions/distributed/planning/partition.py": "a name of TorchRec",
     "shunter/parallel.py": "logs a message once",
     "tasks/retention.py": "messages of SQLite",
     "tasks/retries.py": "messages of SQLite",

@@ -132,10 +132,22 @@ class TableCosts:
         """Return what a table adds to the sums under a placement: pairs of index and amount."""
         key = (table, choice)
         if key not in self._kept:
+            if choice.kind == "data_parallel":
+                amounts = self._copied(table)
+            elif choice.replicated_rows:
+                amounts = self._one_by_one(table, choice)
+            else:
+                amounts = self._divided(table, choice)
             sums: dict[int, float] = {}
-            for place, amount in self._amounts(table, choice):
+            for place, amount in amounts:
                 sums[place] = sums.get(place, 0.0) + amount
-            exact = tuple((place, self._exact(place, amount)) for place, amount in sorted(sums.items()) if amount)
+            # Seconds are rounded to a multiple of `TICK`, at least one, and other amounts to whole numbers.
+            in_seconds = 2 * len(self.layout.groups) * self.layout.count
+            exact = (
+                (place, max(1, round(amount / TICK)) * TICK if place < in_seconds else float(round(amount)))
+                for place, amount in sorted(sums.items())
+                if amount
+            )
             self._kept[key] = tuple((place, amount) for place, amount in exact if amount)
         return self._kept[key]
 
@@ -146,11 +158,6 @@ class TableCosts:
             for place, amount in self.contribution(table, choice):
                 total[place] += amount
         return total
-
-    def _exact(self, place: int, amount: float) -> float:
-        """Round seconds to a multiple of `TICK`, at least one; round other amounts to whole numbers."""
-        in_seconds = 2 * len(self.layout.groups) * self.layout.count
-        return max(1, round(amount / TICK)) * TICK if place < in_seconds else float(round(amount))
 
     @cached_property
     def cached_shares(self) -> tuple[float, ...]:
@@ -181,14 +188,6 @@ class TableCosts:
             self._costs[key] = RowCosts.of(one.profile, one.share, width * FLOAT_BYTES)
         return self._costs[key]
 
-    def _amounts(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
-        if choice.kind == "data_parallel":
-            yield from self._copied(number)
-        elif choice.replicated_rows:
-            yield from self._one_by_one(number, choice)
-        else:
-            yield from self._divided(number, choice)
-
     def _copied(self, number: int) -> Iterator[tuple[int, float]]:
         """Return the costs of a table that is copied to every device; its gradient is all-reduced."""
         layout, table = self.layout, self.demand.tables[number]
@@ -206,7 +205,7 @@ class TableCosts:
     def _divided(self, number: int, choice: Choice) -> Iterator[tuple[int, float]]:
         """Return the costs of a table on one device, or divided among several; each device pools its own part."""
         layout, table = self.layout, self.demand.tables[number]
-        group = layout.groups.index(group_of(choice))
+        group = layout.groups.index(choice.kind)
         yield layout.tables(group), 1
         by_row = choice.kind in BY_ROW
         for device, _, rows, width, part in self._parts(table, choice):
@@ -231,7 +230,7 @@ class TableCosts:
         device.
         """
         layout, table = self.layout, self.demand.tables[number]
-        group, row_bytes = layout.groups.index(group_of(choice)), table.width * FLOAT_BYTES
+        group, row_bytes = layout.groups.index("one_by_one"), table.width * FLOAT_BYTES
         lookups = [samples * table.ids_per_sample for samples in self.samples]
         frequent = self._distinct_rows(table, 0, choice.replicated_rows)
         yield layout.tables(group), 1
@@ -267,10 +266,13 @@ class TableCosts:
 
     def _moved_seconds(self, number: int, device: int, rows: float) -> float:
         """Return the seconds to read a number of rows of a table one by one on a device."""
-        width = self.demand.tables[number].width
+        return rows * self._id_seconds(number, device, self.demand.tables[number].width)
+
+    def _id_seconds(self, number: int, device: int, width: int) -> float:
+        """Return the seconds of each looked-up row of a table, or of `width` columns of it, on a device."""
         costs, cached = self._row_costs(device, width), self.cached_shares[number]
         a_byte = cached * costs.cached_byte_seconds + (1 - cached) * costs.byte_seconds
-        return rows * (costs.lookup_seconds + width * FLOAT_BYTES * a_byte)
+        return costs.lookup_seconds + width * FLOAT_BYTES * a_byte
 
     def _parts(self, table: TableDemand, choice: Choice) -> Iterator[tuple[int, int, int, int, float]]:
         """Yield each part of a table: device, first row, number of rows, width, and share of the table's lookups."""
@@ -297,22 +299,16 @@ class TableCosts:
         self, number: int, device: int, width: int, *, samples: float, share: float, bags: float
     ) -> float:
         """Return the seconds of lookup and update for a share of a table's lookups on a device."""
-        table, costs = self.demand.tables[number], self._row_costs(device, width)
-        cached = self.cached_shares[number]
-        a_byte = cached * costs.cached_byte_seconds + (1 - cached) * costs.byte_seconds
-        ids = table.ids_per_sample * share
-        return samples * (bags * costs.bag_seconds + ids * (costs.lookup_seconds + width * FLOAT_BYTES * a_byte))
+        ids = self.demand.tables[number].ids_per_sample * share
+        bag_seconds = self._row_costs(device, width).bag_seconds
+        return samples * (bags * bag_seconds + ids * self._id_seconds(number, device, width))
 
     def _messages(
         self, group: int, owner: int, amounts: Sequence[float], fields: tuple[str, str]
     ) -> Iterator[tuple[int, float]]:
         """Yield the bytes exchanged between a table's owner and every other device, as pairs of sum index and amount.
 
-        Args:
-            group: Index of the exchange group of the table.
-            owner: Index of the device that owns the table.
-            amounts: Bytes for the samples of each device.
-            fields: Field of the sums at the other devices, and field at the owner.
+        `amounts` are the bytes for the samples of each device; `fields` name the sums at the others and at the owner.
         """
         layout, (at_others, at_owner) = self.layout, fields
         near, far = self._by_distance(owner, amounts)

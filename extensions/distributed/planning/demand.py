@@ -48,11 +48,6 @@ class TableDemand:
     in_order: Curve
     by_frequency: Curve
 
-    @property
-    def shape(self) -> tuple[str, int, int]:
-        """Name, number of rows and width of the table."""
-        return self.name, self.rows, self.width
-
     @classmethod
     def counted(cls, name: str, width: int, *, bags: int, ids_per_sample: float, counts: np.ndarray) -> Self:
         """Return the demand of a table, from the number of lookups of each row, `counts` `[rows]`."""
@@ -114,12 +109,7 @@ class ModelDemand:
     @cached_property
     def fingerprint(self) -> str:
         """Fingerprint of the tables' names, rows and widths."""
-        return tables_fingerprint([table.shape for table in self.tables])
-
-    @property
-    def shapes(self) -> list[tuple[str, int, int]]:
-        """Name, rows and width of each table."""
-        return [table.shape for table in self.tables]
+        return tables_fingerprint([(table.name, table.rows, table.width) for table in self.tables])
 
 
 def demand_of(dataset: Dataset, spec: ModelSpec) -> ModelDemand:

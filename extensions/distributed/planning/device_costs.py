@@ -23,7 +23,6 @@ class RowCosts:
         cached_byte_seconds: Seconds for each byte of a row from the caches.
         byte_seconds: Seconds for each byte of a row from memory.
         copy_bytes_per_second: Rate of operations on whole tables.
-        operator_seconds: Seconds to dispatch an operator.
     """
 
     bag_seconds: float
@@ -31,13 +30,11 @@ class RowCosts:
     cached_byte_seconds: float
     byte_seconds: float
     copy_bytes_per_second: float
-    operator_seconds: float
 
     @classmethod
     def of(cls, profile: HardwareProfile, share: float, row_bytes: float) -> Self:
         """Return the costs for a share of a profile's cores and a row width."""
         copy = profile.copy_bytes_per_second.value * min(1.0, 2 * share)
-        overhead = profile.operator_overhead_seconds.value
         if profile.step_costs:
             cores = profile.rated_cores if profile.accelerator.kind == "cpu" else 1
 
@@ -53,7 +50,6 @@ class RowCosts:
                 cached_byte_seconds=factor * at_share("cached_byte_seconds"),
                 byte_seconds=factor * at_share("byte_seconds"),
                 copy_bytes_per_second=copy,
-                operator_seconds=overhead,
             )
         gather = profile.gather_bytes_per_second.value * share
         lookup = row_seconds(profile.gather_curve, row_bytes)
@@ -61,7 +57,7 @@ class RowCosts:
         each = (lookup / share if lookup else row_bytes / gather) + (
             update / share if update else 2 * row_bytes / gather
         )
-        return cls(0.0, 0.0, each / row_bytes, each / row_bytes, copy, overhead)
+        return cls(0.0, 0.0, each / row_bytes, each / row_bytes, copy)
 
 
 def dense_seconds(machine: Machine, demand: ModelDemand, samples: Sequence[float]) -> list[float]:
@@ -101,14 +97,9 @@ def samples_by_rate(machine: Machine, demand: ModelDemand, batch_size: int) -> t
         seconds = dense_seconds(machine, demand, samples)
         rates = [own / taken for own, taken in zip(samples, seconds, strict=True)]
         samples = [batch_size * rate / sum(rates) for rate in rates]
-    whole = _rounded(samples, batch_size)
-    return whole if min(whole) > 0 else None
-
-
-def _rounded(samples: list[float], total: int) -> tuple[int, ...]:
-    """Round to whole numbers with the same sum, by the largest remainders."""
+    # Round to whole numbers with the same sum, by the largest remainders.
     whole = [int(one) for one in samples]
-    by_rest = sorted(range(len(samples)), key=lambda place: (whole[place] - samples[place], place))
-    for place in by_rest[: total - sum(whole)]:
+    by_rest = sorted(range(count), key=lambda place: (whole[place] - samples[place], place))
+    for place in by_rest[: batch_size - sum(whole)]:
         whole[place] += 1
-    return tuple(whole)
+    return tuple(whole) if min(whole) > 0 else None

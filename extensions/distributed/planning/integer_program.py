@@ -13,13 +13,12 @@ therefore a lower bound on the simulated step of every plan, and the simulated s
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from shunter.extensions.distributed.planning.costs import group_of
-from shunter.extensions.distributed.planning.relaxation import chains
+from shunter.extensions.distributed.planning.dynamic_program import chains
 from shunter.extensions.distributed.planning.simulate import TaskGraph
 from shunter.extensions.distributed.planning.step import StepModel
 from shunter.extensions.distributed.tables.sharding_types import Choice
@@ -27,19 +26,6 @@ from shunter.extensions.distributed.tables.sharding_types import Choice
 SCALE = 1e3  # milliseconds, and gibibytes, so that the solver's tolerances mean something
 GIB = 2.0**30
 GAP = 1e-4  # between plan and bound, at which the solver stops
-
-
-@dataclass(frozen=True)
-class Programmed:
-    """Result of the integer program.
-
-    Attributes:
-        choices: Placement of each table; None if no plan was found in time.
-        bound_seconds: Lower bound of the simulated step time of all plans with these options.
-    """
-
-    choices: tuple[Choice, ...] | None
-    bound_seconds: float
 
 
 class _Rows:
@@ -84,7 +70,9 @@ class _Columns:
         return self.integers + self.tasks + task
 
 
-def solve(model: StepModel, options: Sequence[Sequence[Choice]], most_seconds: float) -> Programmed:
+def solve(
+    model: StepModel, options: Sequence[Sequence[Choice]], most_seconds: float
+) -> tuple[tuple[Choice, ...] | None, float]:
     """Solve the mixed-integer program whose solution is the fastest plan of a step.
 
     Args:
@@ -93,7 +81,7 @@ def solve(model: StepModel, options: Sequence[Sequence[Choice]], most_seconds: f
         most_seconds: Time limit of the solver.
 
     Returns:
-        The best plan found, and the lower bound on the step time that was proven within the time limit.
+        The best plan found, None without a plan, and the lower bound of the step in seconds that was proven in time.
     """
     from scipy.optimize import Bounds, LinearConstraint, milp
 
@@ -123,12 +111,12 @@ def solve(model: StepModel, options: Sequence[Sequence[Choice]], most_seconds: f
     )
     bound = 0.0 if found.mip_dual_bound is None else max(0.0, float(found.mip_dual_bound)) / SCALE
     if found.x is None:
-        return Programmed(None, bound)
+        return None, bound
     best = [
         max(range(len(several)), key=lambda option, table=table: found.x[columns.option[table, option]])
         for table, several in enumerate(options)
     ]
-    return Programmed(tuple(options[table][option] for table, option in enumerate(best)), bound)
+    return tuple(options[table][option] for table, option in enumerate(best)), bound
 
 
 def _added(model: StepModel, options: Sequence[Sequence[Choice]], columns: _Columns) -> list[list[tuple[int, float]]]:

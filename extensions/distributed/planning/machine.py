@@ -151,13 +151,18 @@ def local_processes(
     threads, per_host = max(1, profile.accelerator.cores // count), per_host or count
     kind = "cpu" if profile.accelerator.kind == "cpu" else "cuda"
     alike = _processes(profile, count, threads, count, name=kind, between="its processes")
-    is_shared = kind == "cpu" and per_host == count > 1
+    shared = None
+    if kind == "cpu" and per_host == count > 1 and profile.shared_vectors != ():  # () if they cannot share memory
+        shared = _by_operation(profile, profile.shared_vectors or (), SHARED_OPERATIONS, count, count)
+        rate = profile.copy_bytes_per_second.value * SHARED_SHARE / max(1.0, count / profile.rated_cores)
+        estimated = Channel(latency_seconds=LOOPBACK_SECONDS, bytes_per_second=rate)
+        shared = shared or dict.fromkeys(SHARED_OPERATIONS, estimated)
     return replace(
         alike,
         devices=tuple(replace(one, host=place // per_host) for place, one in enumerate(alike.devices)),
         within=_channels(profile, per_host),
         across=_network(network_gbit) if count > per_host else None,
-        shared=_shared(profile, count) if is_shared else None,
+        shared=shared,
         key=executed_on(profile, count, threads) if per_host == count else None,
     )
 
@@ -324,29 +329,13 @@ def _of_catalogue(name: str, profiles: Sequence[HardwareProfile]) -> HardwarePro
 def _channels(profile: HardwareProfile, devices: int, sharing: int | None = None) -> dict[Collective, Channel]:
     """Return channels by collective, from measurements, the catalogue's link or the memory rate.
 
-    Args:
-        profile: Profile of the devices.
-        devices: Number of devices.
-        sharing: Number of devices that share the cores of a machine; None for all devices.
+    `sharing` is the number of devices that share the cores of a machine; None for all devices.
     """
-    sharing = devices if sharing is None else sharing
-    return _by_operation(profile, profile.collectives, get_args(Collective), devices, sharing) or dict.fromkeys(
-        get_args(Collective),
-        Channel(
-            latency_seconds=LOOPBACK_SECONDS,
-            bytes_per_second=profile.copy_bytes_per_second.value * LOOPBACK_SHARE,
-        ),
-    )
-
-
-def _shared(profile: HardwareProfile, devices: int) -> Mapping[Collective, Channel] | None:
-    """Return the channels through shared memory, as measured or by the rate of a copy; None without shared memory."""
-    if profile.shared_vectors == ():
-        return None
-    rate = profile.copy_bytes_per_second.value * SHARED_SHARE / max(1.0, devices / profile.rated_cores)
+    sharing, operations = devices if sharing is None else sharing, get_args(Collective)
+    rate = profile.copy_bytes_per_second.value * LOOPBACK_SHARE
     estimated = Channel(latency_seconds=LOOPBACK_SECONDS, bytes_per_second=rate)
-    measured = _by_operation(profile, profile.shared_vectors or (), SHARED_OPERATIONS, devices, devices)
-    return measured or dict.fromkeys(SHARED_OPERATIONS, estimated)
+    measured = _by_operation(profile, profile.collectives, operations, devices, sharing)
+    return measured or dict.fromkeys(operations, estimated)
 
 
 def _by_operation(

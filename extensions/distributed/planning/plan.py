@@ -171,7 +171,10 @@ def plan_text(plan: Plan) -> str:
     for title, entries in (("tables", tables), ("layers", layers)):
         if entries:
             lines.append(f"{title}:\n")
-            lines.extend(f"  {_key(name)}: {_flow(value)}\n" for name, value in entries.items())
+            for name, value in entries.items():
+                flow = yaml.safe_dump(value, sort_keys=False, width=float("inf"), default_flow_style=True)
+                flow = flow.removesuffix("...\n").strip()
+                lines.append(f"  {_key(name)}: {flow}\n")
     return "".join(lines)
 
 
@@ -180,14 +183,6 @@ def _key(name: str) -> str:
     if name.isascii() and name.replace("_", "a").isalnum() and yaml.safe_load(name) == name:
         return name
     return yaml.safe_dump(name, default_style='"', width=float("inf")).strip()
-
-
-def _flow(value: object) -> str:
-    return (
-        yaml.safe_dump(value, sort_keys=False, width=float("inf"), default_flow_style=True)
-        .removesuffix("...\n")
-        .strip()
-    )
 
 
 def read_plan(path: Path) -> Plan:
@@ -240,34 +235,25 @@ def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "
 
 def differences(first: Plan, second: Plan) -> Iterator[tuple[str, str, str]]:
     """Yield the differences of two plans: name, value in the first, value in the second."""
-    for name in (
-        "model",
-        "data",
-        "fingerprint",
-        "batch_size",
-        "devices",
-        "devices_per_host",
-        "precision",
-        "samples",
-        "towers",
-    ):
+    for name in Plan.model_fields:
         one, other = getattr(first, name), getattr(second, name)
-        if one != other:
+        if one != other and name not in ("tables", "layers"):
             yield name, _shown(one), _shown(other)
     for name in dict.fromkeys((*first.tables, *second.tables)):
         tables = first.tables.get(name), second.tables.get(name)
         if tables[0] != tables[1]:
-            one, other = ("absent" if table is None else _table(table, tables) for table in tables)
+            is_same_shape = len({(table.rows, table.width) for table in tables if table is not None}) == 1
+            one, other = (
+                "absent"
+                if table is None
+                else table.label + ("" if is_same_shape else f" ({table.rows:,} x {table.width})")
+                for table in tables
+            )
             yield f"table {name}", one, other
     for name in dict.fromkeys((*first.layers, *second.layers)):
         kinds = [plan.layers.get(name, "data_parallel") for plan in (first, second)]
         if kinds[0] != kinds[1]:
             yield f"layer {name}", kinds[0], kinds[1]
-
-
-def _table(table: TablePlacement, both: Sequence[TablePlacement | None]) -> str:
-    shapes = {(one.rows, one.width) for one in both if one is not None}
-    return table.label if len(shapes) == 1 else f"{table.label} ({table.rows:,} x {table.width})"
 
 
 def _shown(value: object) -> str:

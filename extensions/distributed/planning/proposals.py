@@ -81,12 +81,13 @@ def explored_plan(
         RequestError: There are more devices than rows.
         InfeasibleError: The tables do not fit into memory, or the best plan breaks a limit.
     """
-    given = request.model_copy(update={**UNLIMITED, **({"communication": "fp32"} if _any(request) else {})})
+    takes_any = request.communication == "any"
+    given = request.model_copy(update={**UNLIMITED, **({"communication": "fp32"} if takes_any else {})})
     report = search_plan(demand, machine, given, executed)
     proposals = _proposals(demand, machine, given, executed, report, most_batch=request.most_batch_size)
     changed, taken = given, []
     half = next((one for one in proposals if one.communication != given.communication), None)
-    if _any(request) and half is not None:
+    if takes_any and half is not None:
         changed, taken = changed.model_copy(update={"communication": half.communication}), [half]
     if request.most_batch_size is not None:
         larger = [one for one in proposals if given.batch_size < one.batch_size <= request.most_batch_size]
@@ -116,10 +117,6 @@ def explored_plan(
                 proposals = (*proposals, gain)
     check_limits(report.totals, request)
     return report.model_copy(update={"proposals": tuple(sorted(proposals, key=lambda one: -one.speedup))})
-
-
-def _any(request: PlanRequest) -> bool:
-    return request.communication == "any"
 
 
 def _rate(report: PlanReport) -> float:

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from pydantic import Field
 
+from shunter.errors import RequestError
 from shunter.extensions.distributed.plan_request import PlanRequest
 from shunter.extensions.distributed.planning.calibration import (
     OF_PROCESSORS,
@@ -19,7 +20,7 @@ from shunter.extensions.distributed.planning.demand import ModelDemand
 from shunter.extensions.distributed.planning.dense_split import SplitLayer
 from shunter.extensions.distributed.planning.device_costs import samples_by_rate
 from shunter.extensions.distributed.planning.machine import Machine
-from shunter.extensions.distributed.planning.options import Space
+from shunter.extensions.distributed.planning.options import Space, options_of
 from shunter.extensions.distributed.planning.plan import Plan, TablePlacement
 from shunter.extensions.distributed.planning.search import Found, Search
 from shunter.extensions.distributed.planning.simulate import critical_path, simulate
@@ -151,7 +152,9 @@ def search_plan(
         unequal = step_model(demand, machine, request, executed, samples)
         begin = {**begin, "found for equal parts": found.choices}
         unequal, other = _searched(unequal, space, request.seed, seconds, begin)
-        told = _parts_sentence(found, other)
+        change = other.step_seconds / found.step_seconds - 1
+        taken = "are planned, but shunter train does not support them" if change < 0 else "are not worth it"
+        told = f"Parts of the batch in proportion to the devices' rates {taken}: a step would take {change:+.1%}."
         if other.step_seconds < found.step_seconds:
             # Rivals stay as they can be trained, in equal parts.
             model, found = unequal, replace(other, beginnings={**found.beginnings, "equal parts": found.step_seconds})
@@ -197,13 +200,6 @@ def choose_cautiously(found: Found, rival: Sequence[Choice], error: float | None
     told = f"TorchRec's plan is used: the plan found is expected to be {gain:.1%} faster, {known}."
     kept = replace(found, choices=tuple(rival), step_seconds=found.beginnings[TORCHREC], proof="")
     return kept, told
-
-
-def _parts_sentence(equal: Found, unequal: Found) -> str:
-    """Return a sentence on the step time if the batch is divided in proportion to the devices' speeds."""
-    change = unequal.step_seconds / equal.step_seconds - 1
-    taken = "are planned, but shunter train does not support them" if change < 0 else "are not worth it"
-    return f"Parts of the batch in proportion to the devices' rates {taken}: a step would take {change:+.1%}."
 
 
 def step_model(
@@ -252,13 +248,7 @@ def _model_key(costs: TableCosts) -> str:
 
 
 def check_devices(demand: ModelDemand, machine: Machine) -> None:
-    """Raise if there are more devices than rows of the largest table.
-
-    Raises:
-        RequestError: There are more devices than rows.
-    """
-    from shunter.errors import RequestError
-
+    """Raise `RequestError` if there are more devices than rows of the largest table."""
     most, count = max((table.rows for table in demand.tables), default=0), len(machine.devices)
     if count > most:
         raise RequestError(
@@ -347,8 +337,6 @@ def _report(
 
 def _tables(model: StepModel, simulated: SimulatedPlan, plan: Plan, space: Space | None) -> tuple[TableReport, ...]:
     """Return the report of each table, with its best placement of each other kind if all other tables stay."""
-    from shunter.extensions.distributed.planning.options import options_of
-
     made, here = [], simulated.step_seconds
     for number, table in enumerate(model.costs.demand.tables):
         chosen = simulated.choices[number]

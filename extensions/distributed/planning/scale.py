@@ -88,11 +88,6 @@ class Links:
         rate = slowest if self.hosts > 1 else self.within.bytes_per_second
         return data * (self.devices - 1) / self.devices / rate + (self.devices - 1) * MESSAGE_SECONDS
 
-    def gather_in_host(self, data: float) -> float:
-        """Return the seconds of an all-gather within each host."""
-        share = (self.per_host - 1) / self.per_host
-        return data * share / self.within.bytes_per_second + (self.per_host - 1) * MESSAGE_SECONDS
-
     def fully_sharded(self, dense: float, weights: float, pieces: int) -> float:
         """Return the seconds of forward and backward pass if weights are gathered piece by piece (fully sharded).
 
@@ -111,7 +106,8 @@ class Links:
 
         Gradients of a piece are reduced over the hosts during the next piece. Arguments: see `fully_sharded`.
         """
-        gathered = self.gather_in_host(weights / pieces)
+        share = (self.per_host - 1) / self.per_host
+        gathered = weights / pieces * share / self.within.bytes_per_second + (self.per_host - 1) * MESSAGE_SECONDS
         summed = self.all_reduce_parts(weights / pieces)
         return _in_pieces(dense, pieces, gathered, max(2 * gathered, summed), gathered + summed)
 
@@ -119,12 +115,8 @@ class Links:
 def _in_pieces(dense: float, pieces: int, first: float, beside: float, last: float) -> float:
     """Return the seconds of forward and backward pass if weights are gathered piece by piece.
 
-    Args:
-        dense: Seconds of computing, with the optimiser.
-        pieces: Number of pieces.
-        first: Seconds to gather a piece, which are not hidden for the first piece of a pass.
-        beside: Seconds of the messages during the computation of a piece of the backward pass.
-        last: Seconds of the messages after the last piece.
+    `first` are the seconds to gather a piece, which are not hidden for the first piece of a pass; `beside` those of the
+    messages during the computation of a piece of the backward pass; `last` those after the last piece.
     """
     ahead, back = FORWARD * dense / pieces, BACKWARD * dense / pieces
     forward = first + (pieces - 1) * max(ahead, first) + ahead
@@ -148,9 +140,9 @@ class ScalePoint(Frozen):
     exchange_share: float
     crossing_bytes: dict[str, float]
 
-    def speedup(self, way: str, over: str = "flat") -> float:
-        """Return the training speed of one way to divide the model, relative to another way."""
-        return self.step_seconds[over] / self.step_seconds[way]
+    def speedup(self, way: str) -> float:
+        """Return the training speed of one way to divide the model, relative to `flat`."""
+        return self.step_seconds["flat"] / self.step_seconds[way]
 
 
 class ScaleReport(Frozen):

@@ -21,8 +21,15 @@ from functools import cached_property
 from shunter.errors import InfeasibleError
 from shunter.extensions.distributed.planning.dynamic_program import best_by_states
 from shunter.extensions.distributed.planning.integer_program import solve
-from shunter.extensions.distributed.planning.options import Space, all_row_wise, data_parallel, manual_plan, options_of
-from shunter.extensions.distributed.planning.partition import small_tables_copied, whole_tables
+from shunter.extensions.distributed.planning.options import (
+    Space,
+    all_row_wise,
+    data_parallel,
+    manual_plan,
+    options_of,
+    small_tables_copied,
+    whole_tables,
+)
 from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel
 from shunter.extensions.distributed.tables.sharding_types import Choice
 
@@ -66,11 +73,6 @@ class Found:
     def is_optimal(self) -> bool:
         """Return True if it is proven that no plan of the space is faster."""
         return bool(self.proof)
-
-    @property
-    def gap(self) -> float:
-        """Relative excess of the step time over the lower bound."""
-        return self.step_seconds / self.bound_seconds - 1 if self.bound_seconds else math.inf
 
 
 class Search:
@@ -120,16 +122,26 @@ class Search:
         Raises:
             InfeasibleError: The tables do not fit into memory; the message gives the least sufficient memory.
         """
-        self._check_memory()
+        if self._least_bytes() > sum(device.memory_bytes for device in self.model.machine.devices):
+            raise InfeasibleError(self._too_small())
         begun = clock()
         combinations = math.prod(len(options) for options in self.options)
-        beginnings = self._simulated(self._beginnings(more or {}))
-        mixtures = small_tables_copied(self.model.costs) if len(self.model.machine.devices) > 1 else {}
+        costs, machine = self.model.costs, self.model.machine
+        beginnings = self._simulated(
+            {
+                "data parallel": data_parallel(costs.demand),
+                "by hand": manual_plan(costs.demand, machine),
+                "whole tables, balanced": whole_tables(costs),
+                "all by row": all_row_wise(costs.demand, machine),
+                **(more or {}),
+            }
+        )
+        mixtures = small_tables_copied(costs) if len(machine.devices) > 1 else {}
         fitting = {name: cost for name, (cost, _, missing) in beginnings.items() if not missing}
         all_of_them = [*beginnings.values(), *self._simulated(mixtures).values()]
         best = list(min(all_of_them, key=lambda one: one[0])[1])
         plan = SimulatedPlan(self.model, best)
-        bound, proof = self.bound_seconds(), ""
+        bound, proof = self.bound_seconds, ""
         if combinations <= EXHAUSTIVE and seconds > 0:
             self._exhaust(plan)
             bound, proof = plan.step_seconds, "all plans were simulated"
@@ -166,8 +178,9 @@ class Search:
         self._descend(plan, clock, clock() + seconds)
         return None if plan.missing_bytes() else (list(plan.choices), plan.step_seconds)
 
+    @cached_property
     def bound_seconds(self) -> float:
-        """Return a lower bound of the step time: that of the layers, plus the least work of evenly divided tables."""
+        """A lower bound of the step time: that of the layers, plus the least work of evenly divided tables."""
         layout, costs = self.model.layout, self.model.costs
         in_seconds = 2 * len(layout.groups) * layout.count
         least = 0.0
@@ -176,17 +189,6 @@ class Search:
                 sum(amount for place, amount in costs.contribution(table, one) if place < in_seconds) for one in options
             )
         return max(self.model.dense) + least / layout.count
-
-    def _beginnings(self, more: Mapping[str, Sequence[Choice]]) -> dict[str, Sequence[Choice] | None]:
-        """Return the initial plans by name: four built by fixed rules, and those in `more`."""
-        demand, machine = self.model.costs.demand, self.model.machine
-        return {
-            "data parallel": data_parallel(demand),
-            "by hand": manual_plan(demand, machine),
-            "whole tables, balanced": whole_tables(self.model.costs),
-            "all by row": all_row_wise(demand, machine),
-            **more,
-        }
 
     def _simulated(self, plans: Mapping[str, Sequence[Choice] | None]) -> dict[str, tuple[float, list[Choice], int]]:
         """Return, by name, the cost (seconds with penalty), placements and missing bytes of each initial plan."""
@@ -226,14 +228,14 @@ class Search:
         """Change `plan` to the integer program's one if faster; return the lower bound in seconds, 0 if not solved."""
         if not (self._with_program and most_seconds) or sum(map(len, self.options)) > MOST_OPTIONS:
             return 0.0
-        programmed = solve(self.model, self.options, most_seconds)
-        if programmed.choices is not None:
+        programmed, bound = solve(self.model, self.options, most_seconds)
+        if programmed is not None:
             before, choices = self._cost(plan), list(plan.choices)
-            self._go_to(plan, programmed.choices)
+            self._go_to(plan, programmed)
             self.simulations += 1
             if self._cost(plan) >= before:
                 self._go_to(plan, choices)
-        return programmed.bound_seconds
+        return bound
 
     def _chain(self, plan: SimulatedPlan, clock: Callable[[], float], until: float) -> None:
         if not self._several_options:
@@ -242,7 +244,7 @@ class Search:
         current, best, best_choices = first, first, list(plan.choices)
         idle = 0
         while (now := clock()) < until:
-            if best <= (1 + ENOUGH_GAP) * self._bound:
+            if best <= (1 + ENOUGH_GAP) * self.bound_seconds:
                 break
             beta = BETA[0] * (BETA[1] / BETA[0]) ** ((now - begun) / (until - begun))
             table, choice = self._change(plan)
@@ -264,10 +266,6 @@ class Search:
                 self._go_to(plan, best_choices)
                 current, idle = best, 0
         self._go_to(plan, best_choices)
-
-    @cached_property
-    def _bound(self) -> float:
-        return self.bound_seconds()
 
     def _change(self, plan: SimulatedPlan) -> tuple[int, Choice]:
         draw = self._chance.random()
@@ -354,13 +352,6 @@ class Search:
         edits = {table: one for table, one in enumerate(choices) if plan.choices[table] != one}
         if edits:
             plan.place(edits)
-
-    def _check_memory(self) -> None:
-        """Raise if no plan can fit."""
-        devices = self.model.machine.devices
-        room = sum(device.memory_bytes for device in devices)
-        if self._least_bytes() > room:
-            raise InfeasibleError(self._too_small())
 
     def _least_bytes(self) -> int:
         """Return the least memory of all devices together: every table once, and the layers on each device."""

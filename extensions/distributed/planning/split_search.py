@@ -66,5 +66,5 @@ def search_with_layers(
         rivals = Search(model, "all", seed).run(0.0, begin).beginnings
     except InfeasibleError:
         rivals = {}
-    bound = min(search.bound_seconds(), step_seconds)
+    bound = min(search.bound_seconds, step_seconds)
     return last, replace(found, step_seconds=step_seconds, bound_seconds=bound, beginnings=rivals, proof="")

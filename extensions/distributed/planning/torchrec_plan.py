@@ -72,13 +72,9 @@ def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] 
             plan = planner.plan(collection, [build_sharder()])  # pyright: ignore[reportArgumentType]
     except PlannerError:
         return None
-    return _choices(plan.plan, len(demand.tables), per_host)
-
-
-def _choices(plan: Any, tables: int, per_host: int) -> list[Choice]:
-    """Return the placement of each table in TorchRec's plan of one module."""
-    (module,) = plan.values()
-    return [_choice(module[table_name(table)], per_host) for table in range(tables)]
+    module: Any
+    (module,) = plan.plan.values()
+    return [_choice(module[table_name(table)], per_host) for table in range(len(demand.tables))]
 
 
 def _choice(sharding: Any, per_host: int) -> Choice:

@@ -23,6 +23,7 @@ from torchrec.distributed.planner.types import (
 
 from shunter.errors import RequestError
 from shunter.extensions.distributed.planning.plan import Plan, TablePlacement
+from shunter.extensions.distributed.tables.sharding_types import BY_COLUMN
 
 
 def constraints_of(plan: Plan) -> dict[str, ParameterConstraints]:
@@ -38,10 +39,13 @@ def constraints_of(plan: Plan) -> dict[str, ParameterConstraints]:
                 f"The plan replicates rows of table {name!r}, which TorchRec does not support: search "
                 "with --space exact."
             )
+        parts = 1  # blocks of columns, whose width TorchRec's enumerator needs
+        if table.kind in BY_COLUMN:
+            parts = len(table.devices) // (plan.devices_per_host if table.kind == "grid_shard" else 1)
         found[name] = ParameterConstraints(
             sharding_types=[table.kind],
             compute_kernels=["dense" if table.kind == "data_parallel" else "fused"],
-            min_partition=_columns_of_a_part(plan, table),
+            min_partition=table.width // parts,
         )
     return found
 
@@ -65,8 +69,13 @@ class PlanProposer(Proposer):
         """
         chosen: dict[tuple[str, str], ShardingOption] = {}
         for option in search_space:
-            if (option.path, option.name) not in chosen and _is_planned(option, self._plan):
-                chosen[option.path, option.name] = option
+            table = self._plan.tables.get(option.name)
+            if (
+                table is not None
+                and option.sharding_type == table.kind
+                and len(option.shards) == len(_parts(self._plan, table))
+            ):
+                chosen.setdefault((option.path, option.name), option)
         for option in search_space:
             if (option.path, option.name) not in chosen:
                 is_there = option.name in self._plan.tables
@@ -128,20 +137,6 @@ class PlanPartitioner(Partitioner):
         return proposal
 
 
-def _is_planned(option: ShardingOption, plan: Plan) -> bool:
-    table = plan.tables.get(option.name)
-    if table is None or option.sharding_type != table.kind:
-        return False
-    return len(option.shards) == len(_parts(plan, table))
-
-
 def _parts(plan: Plan, table: TablePlacement) -> list[int]:
     """Return the device of each table shard in TorchRec's order: by block of columns, then by block of rows."""
     return list(table.devices) or list(range(len(plan.devices)))
-
-
-def _columns_of_a_part(plan: Plan, table: TablePlacement) -> int:
-    """Return the number of columns of a part, which TorchRec's enumerator needs."""
-    if table.kind == "grid_shard":
-        return table.width // (len(table.devices) // plan.devices_per_host)
-    return table.width // len(table.devices) if table.kind in ("column_wise", "table_column_wise") else table.width

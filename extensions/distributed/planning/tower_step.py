@@ -16,7 +16,7 @@ from shunter.engine.data.dataset import Dataset
 from shunter.extensions.distributed.planning.calibration import UNCALIBRATED, Calibration
 from shunter.extensions.distributed.planning.costs import TableCosts
 from shunter.extensions.distributed.planning.demand import ModelDemand
-from shunter.extensions.distributed.planning.partition import greedy
+from shunter.extensions.distributed.planning.options import greedy
 from shunter.extensions.distributed.planning.search import Search
 from shunter.extensions.distributed.planning.step import StepModel
 from shunter.extensions.distributed.tables.sharding_types import Choice, can_divide_rows

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from shunter.extensions.distributed.plan_request import PlanRequest
 from shunter.extensions.distributed.planning.costs import TableCosts
 from shunter.extensions.distributed.planning.device_costs import samples_by_rate
-from shunter.extensions.distributed.planning.dynamic_program import ROUNDING, best_by_states
+from shunter.extensions.distributed.planning.dynamic_program import ROUNDING, Relaxation, best_by_states
 from shunter.extensions.distributed.planning.integer_program import solve
 from shunter.extensions.distributed.planning.machine import Machine, local_processes, read_machine
-from shunter.extensions.distributed.planning.options import options_of
-from shunter.extensions.distributed.planning.partition import earliest_end
+from shunter.extensions.distributed.planning.options import earliest_end, options_of
 from shunter.extensions.distributed.planning.plan import Plan, differences, plan_text, read_plan
-from shunter.extensions.distributed.planning.relaxation import Relaxation
 from shunter.extensions.distributed.planning.report import search_plan
 from shunter.extensions.distributed.planning.search import Search
 from shunter.extensions.distributed.planning.step import StepModel, step_of
@@ -61,11 +59,11 @@ def test_the_linear_program_comes_near_the_best_of_all_plans_and_states_find_it(
     model = StepModel(TableCosts(place, demand, 8192, samples=samples))
     options = [options_of(table, place, "executable") for table in demand.tables]
     best = best_of_all(model, options)
-    programmed = solve(model, options, 30.0)
-    assert programmed.choices is not None
-    assert best <= step_of(model, list(programmed.choices))[0] <= 1.2 * best
-    assert 0.8 * best <= programmed.bound_seconds <= best * (1 + 1e-6)
-    found = best_by_states(model, options, programmed.choices)
+    programmed, bound = solve(model, options, 30.0)
+    assert programmed is not None
+    assert best <= step_of(model, list(programmed))[0] <= 1.2 * best
+    assert 0.8 * best <= bound <= best * (1 + 1e-6)
+    found = best_by_states(model, options, programmed)
     assert found is not None
     assert (found.step_seconds, found.bound_seconds, found.is_best) == (best, best, True)
 

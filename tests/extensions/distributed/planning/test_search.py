@@ -15,8 +15,7 @@ from shunter.extensions.distributed.planning.costs import TableCosts
 from shunter.extensions.distributed.planning.demand import LayerDemand, ModelDemand
 from shunter.extensions.distributed.planning.dense_split import SplitLayer, kinds_of, traffic_of
 from shunter.extensions.distributed.planning.machine import Machine, machine_of, read_machine
-from shunter.extensions.distributed.planning.options import options_of
-from shunter.extensions.distributed.planning.partition import best_of_both, differencing, greedy
+from shunter.extensions.distributed.planning.options import best_of_both, differencing, greedy, options_of
 from shunter.extensions.distributed.planning.plan import Plan, SplitKind, plan_text
 from shunter.extensions.distributed.planning.report import TORCHREC, check_devices, choose_cautiously, search_plan
 from shunter.extensions.distributed.planning.search import Found, Search
