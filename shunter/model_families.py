@@ -12,7 +12,7 @@ Capabilities of a family of click models:
     compiles_slowly: Whether compiling its layers takes longer than the compiled layers save in a training run.
     field_partitions: Path `module:attribute` of the function that returns the groupings of fields for a search to try.
     host_model: Path of the class of models whose layers are divided over hosts
-        (`shunter.extensions.distributed.training.host_model`).
+        (`shunter.extensions.distributed.training.hosts.HostModel`).
     quality_note: Path of the function that reports, after a search, the quality lost against other families.
 
 Capabilities of a ranking model:

@@ -15,8 +15,7 @@ from torch import distributed as dist
 
 from shunter.engine.config import Hyperparameters
 from shunter.errors import InfeasibleError
-from shunter.extensions.distributed.training.host_model import HostModel
-from shunter.extensions.distributed.training.hosts import Hosts
+from shunter.extensions.distributed.training.hosts import HostModel, Hosts
 from shunter.extensions.distributed.training.plan import Machine
 from shunter.extensions.towers.dmt import DmtLayers, DmtSpec, split_evenly, towers_of
 from shunter.extensions.towers.sptt import TowerEmbeddings, TowerLayout

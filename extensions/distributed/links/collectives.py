@@ -21,8 +21,7 @@ from torch import distributed as dist
 from shunter.errors import HardwareError
 from shunter.extensions.distributed.links.communication import fit_collective
 from shunter.extensions.distributed.links.processes import Report, join_group, run_group, run_member
-from shunter.extensions.distributed.tables.shared_memory import SharedMemory
-from shunter.extensions.distributed.tables.shared_vectors import Part, SharedVectors
+from shunter.extensions.distributed.tables.shared_vectors import Part, SharedMemory, SharedVectors
 from shunter.hardware.probes.timing import measured_seconds
 from shunter.hardware.types import SHARED_OPERATIONS, Collective, CollectiveCost, CollectivePoint
 

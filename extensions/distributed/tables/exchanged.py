@@ -15,6 +15,7 @@ averaged over the processes, as in `shunter.extensions.distributed.tables.sharde
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -178,27 +179,21 @@ class RowExchange:
     def _fetch(self, distinct: Tensor) -> _FetchedRows:
         """Fetch rows from their owners, given distinct global row numbers in ascending order."""
         edges = torch.searchsorted(distinct, self._edges.on(distinct.device))
-        counts = self._gathered(edges.diff())
+        counts: list[list[int]] = torch.stack(of_all(edges.diff())).tolist()
         places = (distinct - self._edges.on(distinct.device)[:-1].repeat_interleave(edges.diff())).int()
         frequent, *of_owner = places.split(counts[self._rank])
         asked_of = [0 if owner == self._rank else rows for owner, rows in enumerate(counts[self._rank][1:])]
         asked_by = [0 if one == self._rank else row[1 + self._rank] for one, row in enumerate(counts)]
         own = of_owner[self._rank]
         others = torch.cat([ids for owner, ids in enumerate(of_owner) if owner != self._rank])
-        served = _exchanged(others, asked_of, asked_by)
-        came = _exchanged(self._own.weight.index_select(0, served), asked_by, asked_of).split(asked_of)
+        served = exchanged(others, asked_of, asked_by)
+        came = exchanged(self._own.weight.index_select(0, served), asked_by, asked_of).split(asked_of)
         parts = [self._own.weight.index_select(0, own) if one == self._rank else rows for one, rows in enumerate(came)]
         self.traffic.lookups += 1
         self.traffic.rows += sum(asked_of)
         self.traffic.sent_bytes += others.nbytes + sum(asked_by) * self.width * self._own.weight.element_size()
         rows = torch.cat([self._copies.weight.index_select(0, frequent), *parts])
         return _FetchedRows(rows, frequent, counts, own, served)
-
-    def _gathered(self, counts: Tensor) -> list[list[int]]:
-        """Return the row counts of all processes, in the order of their ranks."""
-        of_all = [torch.empty_like(counts) for _ in range(self._count)]
-        dist.all_gather(of_all, counts)
-        return torch.stack(of_all).tolist()
 
     @torch.no_grad()
     def after_backward(self) -> None:
@@ -211,7 +206,7 @@ class RowExchange:
         others = torch.cat([part for owner, part in enumerate(of_owner) if owner != rank])
         asked_of = [0 if owner == rank else rows for owner, rows in enumerate(counts[rank][1:])]
         asked_by = [0 if one == rank else row[1 + rank] for one, row in enumerate(counts)]
-        came = _exchanged(others, asked_of, asked_by)
+        came = exchanged(others, asked_of, asked_by)
         # Sum in the order of the processes, this one included, so that the sum does not depend on the owner of a row.
         places, gradients = list(asked.served.split(asked_by)), list(came.split(asked_by))
         places[rank], gradients[rank] = asked.own, of_owner[rank]
@@ -281,18 +276,22 @@ class _Memory:
         self.weight.index_add_(0, rows, mean * (-rate / (sums.sqrt() + EPSILON)).unsqueeze(1))
 
 
-def _exchanged(tensor: Tensor, sends: list[int], receives: list[int]) -> Tensor:
-    """Send `sends[i]` rows to process i, part by part, and receive `receives[i]` rows from it."""
+def exchanged(tensor: Tensor, sends: Sequence[int], receives: Sequence[int], group: Any = None) -> Tensor:
+    """Send `sends[i]` rows to process i of a group, part by part, and receive `receives[i]` rows from it."""
     came = tensor.new_empty((sum(receives), *tensor.shape[1:]))
-    dist.all_to_all_single(came, tensor.contiguous(), receives, sends)
+    dist.all_to_all_single(came, tensor.contiguous(), list(receives), list(sends), group=group)
     return came
 
 
 def _all_gathered(tensor: Tensor, counts: list[int]) -> Tensor:
     """Gather the rows of all processes, one after the other; shorter parts are padded for the transfer."""
-    longest = max(counts)
-    filled = tensor.new_zeros((longest, *tensor.shape[1:]))
+    filled = tensor.new_zeros((max(counts), *tensor.shape[1:]))
     filled[: len(tensor)] = tensor
-    of_all = [torch.empty_like(filled) for _ in counts]
-    dist.all_gather(of_all, filled)
-    return torch.cat([part[:count] for part, count in zip(of_all, counts, strict=True)])
+    return torch.cat([part[:count] for part, count in zip(of_all(filled), counts, strict=True)])
+
+
+def of_all(tensor: Tensor, group: Any = None) -> list[Tensor]:
+    """Gather tensors of equal shape from all processes; return them in the order of the ranks."""
+    tensors = [torch.empty_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(tensors, tensor, group=group)
+    return tensors

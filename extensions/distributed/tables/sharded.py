@@ -17,9 +17,8 @@ import torch
 from torch import Tensor
 
 from shunter.extensions.distributed.tables.exchanged import ExchangedTable, RowExchange
-from shunter.extensions.distributed.tables.selected_columns import ColumnOrder
 from shunter.extensions.distributed.tables.sharding_types import CommunicationPrecision
-from shunter.extensions.distributed.tables.torchrec_tables import MakePlan, SentIds, TorchRecTables
+from shunter.extensions.distributed.tables.torchrec_tables import ColumnOrder, MakePlan, SentIds, TorchRecTables
 from shunter.models.embeddings.cache_counts import RowTraffic
 from shunter.models.embeddings.initial_weights import ROWS_DRAWN_AT_ONCE, IndependentRows, draw_tables
 from shunter.models.embeddings.mixed import MixedBags
@@ -225,7 +224,13 @@ class ShardedEmbeddings(EmbeddingTables):
         """Return the ids, bounds and weights of the bags of one table group."""
         if len(self._parts) == 1:
             return values, offsets, weights
-        return _selected(bags, len(self.table_of), values, offsets, weights)
+        batch = (len(offsets) - 1) // len(self.table_of)
+        starts = offsets[::batch].tolist()
+        own = [slice(starts[bag], starts[bag + 1]) for bag in bags]
+        lengths = offsets.diff().view(-1, batch)[list(bags)].flatten()
+        bounds = torch.cat([offsets.new_zeros(1), lengths.cumsum(0, dtype=offsets.dtype)])
+        picked = torch.cat([values[one] for one in own])
+        return picked, bounds, None if weights is None else torch.cat([weights[one] for one in own])
 
     def after_backward(self) -> None:
         """Finish updates that the backward pass did not do: of replicated tables and of tables with row exchange."""
@@ -244,9 +249,11 @@ class ShardedEmbeddings(EmbeddingTables):
         shards = list(self.shards())
 
         def draw_own(table: IndependentRows) -> None:
-            for shard in shards:
-                if shard.table == table.table:
-                    _draw_rows(table, shard)
+            for shard in (one for one in shards if one.table == table.table):
+                end = shard.first_row + len(shard.weight)
+                for first in range(shard.first_row, end, ROWS_DRAWN_AT_ONCE):
+                    drawn = table.draw(np.arange(first, min(first + ROWS_DRAWN_AT_ONCE, end)))
+                    copy_block(torch.from_numpy(drawn), first, 0, shard)
 
         drawn_tables = draw_tables(self.rows, self._widths, generator, self.initial_bound, later=draw_own)
         for table, first_row, drawn in drawn_tables:
@@ -263,24 +270,3 @@ class ShardedEmbeddings(EmbeddingTables):
 
     def _apply(self, fn: Callable[..., Any], recurse: bool = True) -> torch.nn.Module:
         return self  # it cannot be moved
-
-
-def _draw_rows(table: IndependentRows, shard: Shard) -> None:
-    """Draw the rows of a block, part by part."""
-    end = shard.first_row + len(shard.weight)
-    for first in range(shard.first_row, end, ROWS_DRAWN_AT_ONCE):
-        drawn = table.draw(np.arange(first, min(first + ROWS_DRAWN_AT_ONCE, end)))
-        copy_block(torch.from_numpy(drawn), first, 0, shard)
-
-
-def _selected(
-    bags: Sequence[int], bags_of_sample: int, values: Tensor, offsets: Tensor, weights: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return ids, bounds and weights of some bags of every sample."""
-    batch = (len(offsets) - 1) // bags_of_sample
-    starts = offsets[::batch].tolist()
-    own = [slice(starts[bag], starts[bag + 1]) for bag in bags]
-    lengths = offsets.diff().view(-1, batch)[list(bags)].flatten()
-    bounds = torch.cat([offsets.new_zeros(1), lengths.cumsum(0, dtype=offsets.dtype)])
-    picked = torch.cat([values[one] for one in own])
-    return picked, bounds, None if weights is None else torch.cat([weights[one] for one in own])

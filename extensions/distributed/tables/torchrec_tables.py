@@ -5,17 +5,17 @@ The division of a table is its sharding type (`shunter.extensions.distributed.ta
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING, Any
+from math import gcd
+from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from shunter.extensions.distributed.tables.selected_columns import ColumnOrder
 from shunter.extensions.distributed.tables.sharding_types import SHARDING_TYPES, CommunicationPrecision
-from shunter.extensions.distributed.tables.shared_memory import SharedMemory
-from shunter.extensions.distributed.tables.shared_vectors import Part, SharedVectors
+from shunter.extensions.distributed.tables.shared_vectors import Part, SharedMemory, SharedVectors
 from shunter.models.embeddings.role import EPSILON
 from shunter.models.embeddings.shards import Shard
 
@@ -26,6 +26,63 @@ if TYPE_CHECKING:
 
 
 MakePlan = Callable[["EmbeddingBagCollection", "EmbeddingBagCollectionSharder"], "ShardingPlan"]
+
+
+class SelectedColumns(torch.autograd.Function):
+    """Reorders blocks of columns by index in both directions.
+
+    With slices instead, the backward pass of each block would fill and add a gradient as wide as all blocks.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, vectors: Tensor, order: Tensor, back: Tensor, width: int) -> Tensor:
+        """Return the blocks of `width` columns of `vectors` `[rows, columns]` in order; `back` inverts `order`."""
+        ctx.save_for_backward(back)
+        ctx.width = width
+        return _selected(vectors, order, width)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        """Return the columns of the gradient in their former order."""
+        (back,) = ctx.saved_tensors
+        return _selected(gradients[0], back, ctx.width), None, None, None
+
+
+@dataclass(frozen=True)
+class ColumnOrder:
+    """Order of columns, as blocks of adjacent columns.
+
+    Attributes:
+        order: Former position of each block, `[blocks]`.
+        back: Inverse of `order`.
+        width: Columns of each block: the largest width that divides all pieces, so that long runs of memory are copied.
+    """
+
+    order: Tensor
+    back: Tensor
+    width: int
+
+    @classmethod
+    def of(cls, pieces: list[tuple[int, int]], device: torch.device) -> Self | None:
+        """Create a column order from pieces (former first column, columns); None if the order stays the same."""
+        places, reached = [], 0
+        for start, columns in pieces:
+            places.append(start == reached)
+            reached += columns
+        if all(places):
+            return None
+        width = gcd(*(number for piece in pieces for number in piece))
+        blocks = [start // width + one for start, columns in pieces for one in range(columns // width)]
+        order = torch.tensor(blocks, device=device)
+        return cls(order, order.argsort(), width)
+
+    def applied(self, vectors: Tensor) -> Tensor:
+        """Return the columns of `[rows, columns]` in the new order."""
+        return SelectedColumns.apply(vectors, self.order, self.back, self.width)  # pyright: ignore[reportReturnType]
+
+
+def _selected(vectors: Tensor, order: Tensor, width: int) -> Tensor:
+    return vectors.reshape(len(vectors), -1, width).index_select(1, order).flatten(1)
 
 
 class SentIds:
@@ -94,7 +151,9 @@ class TorchRecTables:
                 sharders=[sharder],  # pyright: ignore[reportArgumentType]
             )
         self._keys = [_key(bag) for bag in range(len(table_of))]
-        self._number_of = {_weight_name(place): number for place, (number, _, _) in enumerate(tables)}
+        self._number_of = {
+            f"embedding_bags.{table_name(place)}.weight": number for place, (number, _, _) in enumerate(tables)
+        }
         weights = self._sharded.state_dict()
         copies = [
             parameter
@@ -124,15 +183,12 @@ class TorchRecTables:
         """Return the result of `lookup` for ids that were sent."""
         bags: Any = self._sharded.module
         features = ids.send_ids().wait()
-        if self.shared is None:
-            return self._in_order(bags.compute_and_output_dist(ids.context, features))
-        found = [look_up(of_part) for look_up, of_part in zip(bags._lookups, features, strict=True)]
-        return self.shared(found, ids.samples)
-
-    def _in_order(self, pooled: Any) -> Tensor:
-        """Return the concatenated vectors of all bags in bag order; TorchRec orders them by group."""
+        if self.shared is not None:
+            found = [look_up(of_part) for look_up, of_part in zip(bags._lookups, features, strict=True)]
+            return self.shared(found, ids.samples)
+        pooled = bags.compute_and_output_dist(ids.context, features)
         vectors = pooled.values()
-        if not self._knows_order:
+        if not self._knows_order:  # TorchRec concatenates the vectors by group, the layers read them by bag
             starts = pooled.offset_per_key()
             pieces = {key: (low, high - low) for key, (low, high) in zip(pooled.keys(), pairwise(starts), strict=True)}
             self._columns = ColumnOrder.of([pieces[key] for key in self._keys], vectors.device)
@@ -286,10 +342,6 @@ def table_name(table: int) -> str:
 
 def _key(bag: int) -> str:
     return f"field{bag}"
-
-
-def _weight_name(table: int) -> str:
-    return f"embedding_bags.{table_name(table)}.weight"
 
 
 def _is_sharded(tensor: Any) -> bool:

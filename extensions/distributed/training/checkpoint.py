@@ -22,7 +22,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from shunter.engine.checkpoint.background import WRITER
-from shunter.engine.checkpoint.checked_files import check_file
+from shunter.engine.checkpoint.checked_files import SHARDED, check_file
 from shunter.engine.checkpoint.checkpoint_settings import (
     BY_DEFAULT,
     FULL_PRECISION,
@@ -50,19 +50,18 @@ from shunter.errors import CheckpointError, ShunterError
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
 from shunter.extensions.distributed.training.agreement import all_do, from_all
 from shunter.extensions.distributed.training.folders import Folders, FolderWriter, files_in
-from shunter.extensions.distributed.training.host_model import HostModel
+from shunter.extensions.distributed.training.hosts import HostModel
 from shunter.extensions.distributed.training.stored import (
     BEST,
     DENSE,
     LAYERS,
     Block,
-    StoredBlocks,
     StoredLayout,
     bytes_in,
-    checkpoint_name,
     checkpoints,
     file_of,
     fill_shards,
+    latest_checkpoint,
     number_of,
     parts_of,
     read_index,
@@ -184,7 +183,8 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
                 blocks, dense = _copies(blocks), _copies(dense)
 
             def job() -> None:
-                self.figures.bytes_written += self._writes.write(name, blocks, dense, {}).size
+                _, size = self._writes.write(name, blocks, dense, {})
+                self.figures.bytes_written += size
 
             if may_copy:
                 self._write_best = job
@@ -200,13 +200,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
     def write(
         self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
     ) -> None:
-        """Start to write a checkpoint of the current training state.
-
-        Args:
-            model: Model with its shards and dense weights.
-            optimizer: Optimizer of the dense part.
-            state: All other state as plain values, including the number of the `step`.
-            may_skip: Whether to skip this checkpoint if the previous one is still being written, instead of waiting.
+        """Start to write a checkpoint of the current training state; see `CheckpointDirectory.write`.
 
         Raises:
             TrainingError: The previous checkpoint had a weight that is not finite; the last good checkpoint remains.
@@ -225,7 +219,12 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         """Copy the state for the background writer; without memory for the copy, write it in this thread."""
         if isinstance(model, HostModel):
             model.gather_layers(optimizer)
-        own, dense = self._own_blocks(model), {**_dense_weights(model), **_full_state(optimizer)}
+        if isinstance(optimizer, DividedOptimizer):  # its state is gathered in the first process
+            full_state = optimizer.full_state_dict()
+            of_optimizer = {} if full_state is None else state_tensors(full_state)
+        else:
+            of_optimizer = optimizer_tensors(optimizer)
+        own, dense = self._own_blocks(model), {**_dense_weights(model), **of_optimizer}
         may_copy = self._may_copy(model, {**own, **dense})
         if not may_copy:
             all_do(lambda: _check_all_finite([*own.items(), *dense.items()], state["step"]), self._group)
@@ -265,19 +264,19 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         copied = [(f"table {one.table}", one.weight) for one in pieces if isinstance(one.weight, Tensor)]
         named = [*own.items(), *dense.items(), *copied]
         all_do(lambda: _check_all_finite(named, values["state"]["step"]), self._group)
-        newest = next(iter(checkpoints(self.directory)), None)
-        name = checkpoint_name(number_of(newest) + 1 if newest else 0)
+        newest = latest_checkpoint(self.directory)
+        name = f"{SHARDED}{number_of(newest) + 1 if newest else 0:06d}"
         figures = self.figures
         figures.written += 1
         figures.full += rows is None or rows.content == "full"
         figures.bits = FULL_PRECISION if rows is None else rows.bits
         upon, history = (self._rows.parts, self._rows.history) if self._rows is not None else ((), [])
-        written = self._writes.write(
+        parts, size = self._writes.write(
             name, own, dense, values | {"figures": asdict(figures), "history": history}, rows=rows, before=upon
         )
-        figures.bytes_written += written.size
+        figures.bytes_written += size
         if self._rows is not None:
-            self._rows.parts = written.parts
+            self._rows.parts = parts
         figures.write_seconds += time.perf_counter() - started
         if threading.current_thread().name == WRITER:  # else it is counted as a stall
             figures.processor_seconds += time.thread_time() - processor_started
@@ -406,9 +405,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
 
             load_parts(list(model.embeddings.initialised_shards()), self.directory, parts)
         else:
-            fill_shards(
-                model.embeddings.initialised_shards(), StoredBlocks(folder, index["files"]), with_sums=with_sums
-            )
+            fill_shards(model.embeddings.initialised_shards(), folder, index["files"], with_sums=with_sums)
         model.embeddings.forget_rows()
         return dense
 
@@ -420,14 +417,6 @@ def _check_all_finite(tensors: Iterable[tuple[str, Tensor]], step: int) -> None:
 
 def _dense_weights(model: Model) -> dict[str, Tensor]:
     return {f"{LAYERS}{name}": tensor for name, tensor in model.layers.state_dict().items()}
-
-
-def _full_state(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Return the state of the dense optimizer; a divided state is gathered in the first process."""
-    if not isinstance(optimizer, DividedOptimizer):
-        return optimizer_tensors(optimizer)
-    state = optimizer.full_state_dict()
-    return {} if state is None else state_tensors(state)
 
 
 def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:

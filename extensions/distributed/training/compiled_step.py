@@ -19,7 +19,7 @@ from shunter.engine.loop.compile import compile_layers
 from shunter.engine.loop.loss import weighted_sum
 from shunter.engine.loop.step import autocast, seeded
 from shunter.extensions.distributed.training.agreement import from_all
-from shunter.extensions.distributed.training.host_model import HostModel
+from shunter.extensions.distributed.training.hosts import HostModel
 from shunter.extensions.distributed.training.loader import BatchShare, own_losses
 from shunter.models.registry import Model, layer_inputs
 

@@ -51,11 +51,6 @@ class Folders:
         """Return the assignment of all processes to one shared folder."""
         return cls((0,) * processes)
 
-    @property
-    def are_several(self) -> bool:
-        """Return True if there are several folders."""
-        return len(set(self.keepers)) > 1
-
     def is_kept_by(self, rank: int) -> bool:
         """Return True if a process is the keeper of its folder."""
         return self.keepers[rank] == rank
@@ -76,20 +71,35 @@ class Folders:
         Raises:
             CheckpointError: A file could not be read, or could not be written to another folder.
         """
-        if not self.are_several:
+        if len(set(self.keepers)) == 1:
             return
         failed: list[OSError] = []
         own = [(name, (folder / name).stat().st_size) for name in names]
         for sender, files in enumerate(from_all(own, group)):
             for name, size in files:
                 self._send(folder / name, size, sender, group, failed)
-        all_do(lambda: _raise_first(failed, folder), group)
+
+        def check() -> None:
+            if failed:
+                raise CheckpointError(
+                    f"The checkpoint in {folder} cannot be copied to the other machines ({failed[0]}): free space "
+                    "on their disks and train again."
+                )
+
+        all_do(check, group)
 
     def _send(self, path: Path, size: int, sender: int, group: dist.ProcessGroup | None, failed: list[OSError]) -> None:
         """Send one file in pieces; after an error a process continues, so that the others do not wait forever."""
         rank = dist.get_rank()
         takes = self.is_kept_by(rank) and self.keepers[rank] != self.keepers[sender]
-        file = _opened(path, "rb" if rank == sender else "wb" if takes else "", failed)
+        file: IO[bytes] = BytesIO()  # if this process neither reads nor writes the file, or cannot
+        if rank == sender or takes:
+            with suppress(FileExistsError):
+                path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                file = path.open("rb" if rank == sender else "wb")
+            except OSError as error:
+                failed.append(error)
         with file:
             for offset in range(0, size, PIECE_BYTES):
                 length = min(PIECE_BYTES, size - offset)
@@ -108,42 +118,6 @@ class Folders:
 def files_in(folder: Path) -> list[str]:
     """Return the relative paths of all files in a folder and its subfolders, sorted."""
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
-
-
-def _opened(path: Path, mode: str, failed: list[OSError]) -> IO[bytes]:
-    """Open a file. If that fails, add the error to `failed` and return a file in memory, so that transfers continue.
-
-    An empty `mode` returns a file in memory too.
-    """
-    if mode:
-        with suppress(FileExistsError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            return path.open(mode)
-        except OSError as error:
-            failed.append(error)
-    return BytesIO()
-
-
-def _raise_first(failed: list[OSError], folder: Path) -> None:
-    if failed:
-        raise CheckpointError(
-            f"The checkpoint in {folder} cannot be copied to the other machines ({failed[0]}): free space "
-            "on their disks and train again."
-        )
-
-
-@dataclass(frozen=True)
-class Written:
-    """Record of the files in a checkpoint folder.
-
-    Attributes:
-        parts: Parts of the tables; empty if whole blocks of the tables are stored instead.
-        size: Bytes of the folder.
-    """
-
-    parts: tuple[Part, ...]
-    size: int
 
 
 class FolderWriter:
@@ -169,7 +143,7 @@ class FolderWriter:
         *,
         rows: "OwnRows | None" = None,
         before: Sequence[Part] = (),
-    ) -> Written:
+    ) -> tuple[tuple[Part, ...], int]:
         """Write a folder with the part of each process.
 
         Args:
@@ -179,6 +153,9 @@ class FolderWriter:
             values: Further values of the index.
             rows: Rows of this process, if rows are stored instead of blocks.
             before: Parts of the tables in the previous checkpoint.
+
+        Returns:
+            Parts of the tables, empty if whole blocks of the tables are stored instead, and the bytes of the folder.
 
         Raises:
             CheckpointError: A process could not write its part.
@@ -209,7 +186,7 @@ class FolderWriter:
             parts = (*upon, Part(content=rows.content, upon=hash_of(upon), files=of_all, left_out=left_out))
             index["parts"] = [asdict(part) for part in parts]
         all_do(lambda: self._complete(partial, final, index), self._group)
-        return Written(parts, bytes_in(final))
+        return parts, bytes_in(final)
 
     def _clear(self, partial: Path, final: Path) -> None:
         if self._folders.is_kept_by(self._rank):

@@ -1,15 +1,24 @@
-"""Groups of processes within a host and across hosts of equal size, and their traffic."""
+"""Groups of processes within a host and across hosts of equal size, their traffic, and models divided over hosts.
 
+A model whose layers are divided over hosts averages gradients and gathers weights by its own methods.
+"""
+
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
 from torch import distributed as dist
 
+from shunter.engine.config import Hyperparameters
 from shunter.errors import RequestError
+from shunter.extensions.distributed.tables.exchanged import exchanged
+from shunter.extensions.distributed.training.plan import Machine
+from shunter.models.recommender import Recommender
+from shunter.models.spec import Features, ModelSpec
 
 Link = Literal["intra", "cross"]
 Phase = Literal["ids", "forward", "backward"]
@@ -56,9 +65,7 @@ class Members:
                 hosts.traffic.add(phase, link, size * sent.element_size())
         if self._group is None:
             return sent.clone()
-        received = sent.new_empty(sum(receive_sizes))
-        dist.all_to_all_single(received, sent.contiguous(), list(receive_sizes), list(send_sizes), group=self._group)
-        return received
+        return exchanged(sent, send_sizes, receive_sizes, self._group)
 
     def sum(self, tensor: Tensor) -> None:
         """Add up a tensor over the members, in place."""
@@ -122,3 +129,41 @@ class _Exchange(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         returned = ctx.members.all_to_all(gradients[0], ctx.receive_sizes, ctx.send_sizes, "backward")
         return returned, None, None, None
+
+
+class HostModel(Recommender):
+    """Recommender whose layers are divided among hosts; the capability `host_model` of a family names its class."""
+
+    @classmethod
+    @abstractmethod
+    def can_be_divided(
+        cls, spec: ModelSpec, features: Features, hyperparameters: Hyperparameters, processes_per_host: int
+    ) -> bool:
+        """Return True if the processes of torch's default group can train a divided model."""
+
+    @classmethod
+    @abstractmethod
+    def build(
+        cls,
+        spec: ModelSpec,
+        features: Features,
+        hyperparameters: Hyperparameters,
+        device: torch.device,
+        *,
+        seed: int,
+        processes_per_host: int,
+        machine: Machine,
+    ) -> Self:
+        """Build the model with the initial weights of a single process; see `can_be_divided`.
+
+        Raises:
+            InfeasibleError: The tables of a process do not fit into its memory.
+        """
+
+    @abstractmethod
+    def average_gradients(self) -> None:
+        """Average the gradients over the whole batch."""
+
+    @abstractmethod
+    def gather_layers(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Copy the weights of each layer, and their optimizer state, from its host to all processes."""

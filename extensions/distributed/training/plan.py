@@ -31,11 +31,6 @@ if TYPE_CHECKING:
     from torchrec.distributed.types import ShardingPlan
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
-if TYPE_CHECKING:
-    from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-    from torchrec.distributed.types import ShardingPlan
-    from torchrec.modules.embedding_modules import EmbeddingBagCollection
-
 
 def given_plan(
     collection: "EmbeddingBagCollection",

@@ -1,12 +1,12 @@
 """Training in several processes: each trains a part of every batch, and all have the same dense weights."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,12 +24,13 @@ from shunter.engine.loop.processes import OneProcess
 from shunter.engine.loop.step import applied, autocast, prefetch
 from shunter.engine.results import Evaluation
 from shunter.errors import RequestError, UnsupportedError
+from shunter.extensions.distributed.tables.exchanged import of_all
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
 from shunter.extensions.distributed.training.checkpoint import ShardedCheckpoint
 from shunter.extensions.distributed.training.compiled_step import compile_together
 from shunter.extensions.distributed.training.folders import Folders
 from shunter.extensions.distributed.training.gradients import GradientBuckets
-from shunter.extensions.distributed.training.host_model import HostModel
+from shunter.extensions.distributed.training.hosts import HostModel
 from shunter.extensions.distributed.training.loader import BatchShare, ShareLoader, own_losses
 from shunter.extensions.distributed.training.plan import Sharding, make_plan
 from shunter.model_families import MODEL_FAMILIES, reads_positions
@@ -37,9 +38,6 @@ from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.positions import Positions
 from shunter.models.registry import Model, assemble_model, bag_tables, check_spec
 from shunter.models.spec import Features, ModelSpec
-
-if TYPE_CHECKING:
-    from shunter.extensions.distributed.training.tiered import TieredShards
 
 SEEDS_APART = 1_000_003
 
@@ -90,7 +88,7 @@ class ManyProcesses(OneProcess):
         """Build the model around divided tables; the initial weights are those of a single process.
 
         The tables may be larger than the memory of one process; the planner checks whether they fit. If the processes
-        are on several hosts, a family may divide its layers too (`shunter.extensions.distributed.training.host_model`).
+        are on several hosts, a family may divide its layers too (`HostModel`).
 
         Raises:
             RequestError: the model cannot be built.
@@ -104,12 +102,13 @@ class ManyProcesses(OneProcess):
                 "table_precision, or --processes."
             )
         device = torch.device(execution.device)
-        if cache is not None:
-            embeddings = self._in_files(spec, features, hyperparameters, device, cache)
-            return assemble_model(spec, features, embeddings, seed=seed, device=device)
         per_host = self._sharding.processes_per_node or int(os.environ.get("LOCAL_WORLD_SIZE", self.count))
         host_model: type[HostModel] | None = MODEL_FAMILIES.load_part(spec.family, "host_model")
-        if host_model is not None and host_model.can_be_divided(spec, features, hyperparameters, per_host):
+        if (
+            cache is None
+            and host_model is not None
+            and host_model.can_be_divided(spec, features, hyperparameters, per_host)
+        ):
             return host_model.build(
                 spec,
                 features,
@@ -119,55 +118,40 @@ class ManyProcesses(OneProcess):
                 processes_per_host=per_host,
                 machine=self._sharding.machine,
             )
-        plan = partial(
-            make_plan,
-            sharding=self._sharding,
-            device=device,
-            batch_size=-(-execution.batch_size // self.count),
-            ids_per_sample=self._ids_of_bags(spec, features),
-        )
-        shapes = spec.tables(features)
-        embeddings = ShardedEmbeddings(
-            shapes,
-            spec.embedding_dim,
-            learning_rate=hyperparameters.embedding_learning_rate,
-            device=device,
-            make_plan=plan,
-            precision=self._sharding.precision,
-            shares_memory=self._sharding.shares_memory,
-            table_of=bag_tables(spec, features),
-            is_weighted=features.is_weighted,
-            exchanged=self._sharding.exchanged([shape.rows for shape in shapes], self.count),
-        )
+        options: dict[str, Any] = {
+            "learning_rate": hyperparameters.embedding_learning_rate,
+            "device": device,
+            "table_of": bag_tables(spec, features),
+            "is_weighted": features.is_weighted,
+        }
+        if cache is not None:  # rows in a file of each process, with a cache in its share of the memory
+            from shunter.extensions.distributed.training.tiered import TieredShards
+            from shunter.extensions.tiers.tier_blocks import TierBlocks
+
+            own = replace(cache, rows=max(cache.rows // self.count, 1))
+            blocks = TierBlocks.of(spec, features, self.count)
+            embeddings = TieredShards(blocks, spec.embedding_dim, cache=own, sharding=self._sharding, **options)
+        else:
+            plan = partial(
+                make_plan,
+                sharding=self._sharding,
+                device=device,
+                batch_size=-(-execution.batch_size // self.count),
+                ids_per_sample=self._ids_of_bags(spec, features),
+            )
+            shapes = spec.tables(features)
+            embeddings = ShardedEmbeddings(
+                shapes,
+                spec.embedding_dim,
+                make_plan=plan,
+                precision=self._sharding.precision,
+                shares_memory=self._sharding.shares_memory,
+                exchanged=self._sharding.exchanged([shape.rows for shape in shapes], self.count),
+                **options,
+            )
         embeddings.l2 = hyperparameters.embedding_l2
         embeddings.initial_bound = hyperparameters.embedding_initial_bound
         return assemble_model(spec, features, embeddings, seed=seed, device=device)
-
-    def _in_files(
-        self,
-        spec: ModelSpec,
-        features: Features,
-        hyperparameters: Hyperparameters,
-        device: torch.device,
-        cache: EmbeddingCache,
-    ) -> "TieredShards":
-        """Build tables whose rows are in a file of each process, with a cache in its share of the memory."""
-        from shunter.extensions.distributed.training.tiered import TieredShards
-        from shunter.extensions.tiers.tier_blocks import TierBlocks
-
-        embeddings = TieredShards(
-            TierBlocks.of(spec, features, self.count),
-            spec.embedding_dim,
-            learning_rate=hyperparameters.embedding_learning_rate,
-            device=device,
-            cache=replace(cache, rows=max(cache.rows // self.count, 1)),
-            sharding=self._sharding,
-            table_of=bag_tables(spec, features),
-            is_weighted=features.is_weighted,
-        )
-        embeddings.l2 = hyperparameters.embedding_l2
-        embeddings.initial_bound = hyperparameters.embedding_initial_bound
-        return embeddings
 
     def _ids_of_bags(self, spec: ModelSpec, features: Features) -> list[float]:
         """Mean number of ids in each bag of a sample."""
@@ -206,7 +190,7 @@ class ManyProcesses(OneProcess):
         assert isinstance(batch, BatchShare)
         following, self._following = self._following, None
         tables = model.embeddings
-        continue_sending = _nothing
+        continue_sending: Callable[[], None] = lambda: None  # noqa: E731
         if following is not None and isinstance(tables, ShardedEmbeddings):
             tables.send_ahead(*following.inputs[1:])
             continue_sending = tables.continue_sending
@@ -232,12 +216,13 @@ class ManyProcesses(OneProcess):
         if isinstance(model, HostModel):
             weighted_sum(losses, weights).backward()
             model.average_gradients()
-            _average(together, self.count)
+            buckets = GradientBuckets((), self.count)
+            buckets.begin(together)
         else:
             buckets = self._buckets_of(model)
             buckets.begin(together)
             weighted_sum(losses, weights).backward()
-            buckets.finish()
+        buckets.finish()
         model.embeddings.after_backward()
         optimizer.step()
         return mean
@@ -276,7 +261,13 @@ class ManyProcesses(OneProcess):
                     sizes.append((len(batch), batch.samples))
         finally:
             model.train(was_training)
-        return scored_as(dataset, loader.targets(), _in_order(_gather(torch.cat(logits)), sizes))
+        gathered = torch.stack(of_all(torch.cat(logits))).cpu().numpy()  # [processes, ...]
+        # The samples of all batches in order, without the padding of each batch.
+        ordered, start = [], 0
+        for size, samples in sizes:
+            ordered.append(gathered[:, start : start + size].reshape(-1, *gathered.shape[2:])[:samples])
+            start += size
+        return scored_as(dataset, loader.targets(), np.concatenate(ordered))
 
     def checkpoint(
         self, directory: Path, identity: dict[str, Any], checkpoint_settings: CheckpointSettings
@@ -308,32 +299,3 @@ def broadcast_number(number: int) -> int:
     message = torch.tensor([number])
     dist.broadcast(message, src=0)
     return int(message)
-
-
-def _nothing() -> None:
-    return
-
-
-def _average(tensors: Sequence[Tensor], processes: int) -> None:
-    """Average each tensor over the processes, in place: all in one message, with a fixed order of additions."""
-    flat = torch.cat([tensor.flatten() for tensor in tensors])
-    dist.all_reduce(flat)
-    flat /= processes
-    for tensor, mean in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
-        tensor.copy_(mean.view_as(tensor))
-
-
-def _gather(values: Tensor) -> np.ndarray:
-    """Return the values of all processes, `[processes, ...]`."""
-    gathered = [torch.empty_like(values) for _ in range(dist.get_world_size())]
-    dist.all_gather(gathered, values)
-    return torch.stack(gathered).cpu().numpy()
-
-
-def _in_order(gathered: np.ndarray, sizes: Sequence[tuple[int, int]]) -> np.ndarray:
-    """Return the samples of all batches in order, from `[processes, ...]`, without the padding of each batch."""
-    ordered, start = [], 0
-    for size, samples in sizes:
-        ordered.append(gathered[:, start : start + size].reshape(-1, *gathered.shape[2:])[:samples])
-        start += size
-    return np.concatenate(ordered)

@@ -17,7 +17,7 @@ from torch import distributed as dist
 from shunter.engine.checkpoint.checkpoint_settings import CheckpointSettings
 from shunter.engine.checkpoint.generations import Content, Part
 from shunter.engine.checkpoint.storage import read_tensors
-from shunter.errors import CheckpointError
+from shunter.extensions.distributed.training.stored import check_covered
 from shunter.extensions.incremental_checkpoints.pieces import (
     HOT_BITS,
     PIECE_BYTES,
@@ -143,20 +143,14 @@ def load_parts(shards: Sequence[Shard], directory: Path, parts: Sequence[Part]) 
             for number, shard in enumerate(shards):
                 covered[number] += _copy_overlap(shard, is_new[number], piece)
         for shard, found in zip(shards, covered, strict=True):
-            if part.content == "full" and not part.left_out and found != shard.weight.numel():
-                raise CheckpointError(
-                    f"The checkpoint belongs to another model: it holds {found} of the "
-                    f"{shard.weight.numel()} weights of a shard of table {shard.table}."
-                )
+            if part.content == "full" and not part.left_out:
+                check_covered(shard, found)
 
 
 def _copy_overlap(shard: Shard, is_new: Tensor, piece: Piece) -> int:
     """Copy the overlap of a piece and a shard; return the number of weights.
 
-    Args:
-        shard: Shard of the model in training.
-        is_new: True for rows that no earlier piece of this part covered; the Adagrad sums of other rows are added.
-        piece: Rows read from a file.
+    `is_new` is True for rows that no earlier piece of this part covered; the Adagrad sums of other rows are added.
     """
     own = piece.rows + piece.first_row - shard.first_row
     here = ((own >= 0) & (own < len(shard.weight))).nonzero().view(-1)

@@ -14,7 +14,7 @@ applied. The folders of these files are kept as long as the index.
 
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -62,48 +62,45 @@ class Block:
         return f"table.{self.table}.{self.first_row}.{self.first_column}.adagrad_sum"
 
 
-class StoredBlocks:
-    """The blocks in the files of a checkpoint.
-
-    Args:
-        folder: Folder of the files, whose checksums have been compared.
-        files: The `keys` of the tensors of each file.
-    """
-
-    def __init__(self, folder: Path, files: Mapping[str, Any]) -> None:
-        self._places = [
-            (folder / name, Block.from_key(key))
-            for name, file in files.items()
-            for key in file["keys"]
-            if key.endswith(".weight")
-        ]
-
-    def of_table(self, table: int) -> Iterator[tuple[Path, Block]]:
-        """Return the blocks of one table, and the file of each."""
-        return ((path, block) for path, block in self._places if block.table == table)
-
-
 @torch.no_grad()
-def fill_shards(shards: Iterable[Shard], stored: StoredBlocks, *, with_sums: bool) -> None:
+def fill_shards(shards: Iterable[Shard], folder: Path, files: Mapping[str, Any], *, with_sums: bool) -> None:
     """Fill each shard from the blocks that overlap it, and read no other row.
 
     If the division of columns has changed, the Adagrad sum of a row is the mean of the sums of its parts, weighted by
     their columns. For whole rows this is exactly the sum of an undivided table.
 
+    Args:
+        shards: Shards of live tables.
+        folder: Folder of the files, whose checksums have been compared.
+        files: The `keys` of the tensors of each file.
+        with_sums: Whether to read the Adagrad sums too.
+
     Raises:
         CheckpointError: the blocks do not cover a shard.
     """
+    stored = [
+        (folder / name, Block.from_key(key))
+        for name, file in files.items()
+        for key in file["keys"]
+        if key.endswith(".weight")
+    ]
     for shard in shards:
         covered = 0
         if with_sums:
             shard.adagrad_sum.zero_()
-        for path, block in stored.of_table(shard.table):
-            covered += _fill(shard, path, block, with_sums=with_sums)
-        if covered != shard.weight.numel():
-            raise CheckpointError(
-                f"The checkpoint belongs to another model: it holds {covered} of the "
-                f"{shard.weight.numel()} weights of a shard of table {shard.table}."
-            )
+        for path, block in stored:
+            if block.table == shard.table:
+                covered += _fill(shard, path, block, with_sums=with_sums)
+        check_covered(shard, covered)
+
+
+def check_covered(shard: Shard, weights: int) -> None:
+    """Raise `CheckpointError` if a checkpoint holds another number of weights than a shard has."""
+    if weights != shard.weight.numel():
+        raise CheckpointError(
+            f"The checkpoint belongs to another model: it holds {weights} of the "
+            f"{shard.weight.numel()} weights of a shard of table {shard.table}."
+        )
 
 
 def _fill(shard: Shard, path: Path, block: Block, *, with_sums: bool) -> int:
@@ -146,11 +143,6 @@ def checkpoints(directory: Path) -> list[Path]:
 def latest_checkpoint(directory: Path) -> Path | None:
     """Return the folder of the newest checkpoint."""
     return next(iter(checkpoints(directory)), None)
-
-
-def checkpoint_name(number: int) -> str:
-    """Return the name of a checkpoint's folder, from its number."""
-    return f"{SHARDED}{number:06d}"
 
 
 def file_of(rank: int) -> str:
@@ -198,14 +190,9 @@ def remove_older(directory: Path, keep: int, spared: frozenset[str] = frozenset(
             continue
         names |= {file.name.partition("/")[0] for part in parts_of(index) for file in part.files}
         names.add(str(index.get("best")))
-    _remove_all_but(directory, names)
-
-
-def _remove_all_but(directory: Path, names: set[str]) -> None:
-    for pattern in (f"{SHARDED}*", f"{BEST}*"):
-        for path in directory.glob(pattern):
-            if path.name not in names:
-                shutil.rmtree(path, ignore_errors=True)
+    for path in (*directory.glob(f"{SHARDED}*"), *directory.glob(f"{BEST}*")):
+        if path.name not in names:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_newer(directory: Path, folder: Path) -> None:
@@ -269,4 +256,4 @@ def gather_weights(folder: Path, model: Model) -> None:
     dense = read_tensors(folder / DENSE, index["files"][DENSE]["sha256"])
     layers = {key.removeprefix(LAYERS): value for key, value in dense.items()}
     load_weights(model.layers, layers, folder / DENSE)
-    fill_shards(model.embeddings.shards(), StoredBlocks(folder, index["files"]), with_sums=False)
+    fill_shards(model.embeddings.shards(), folder, index["files"], with_sums=False)

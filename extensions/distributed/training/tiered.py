@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 
 from shunter.errors import TooLargeError, TrainingError
+from shunter.extensions.distributed.tables.exchanged import exchanged, of_all
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
 from shunter.extensions.distributed.tables.sharding_types import Choice
 from shunter.extensions.distributed.training.plan import Sharding, make_plan
@@ -110,7 +111,12 @@ class TieredShards(EmbeddingTables):
         self._own_first, self._own_rows = blocks.own(self._rank)
         self._own_starts = np.cumsum((0, *self._own_rows[:-1]))
         [block] = self._memory[0].shards()
-        self._tiers = RowTiers(int(self._own_rows.sum()), dim, self._own(cache), block.weight, block.adagrad_sum)
+        if cache.row_levels is not None:  # of the rows of all processes
+            firsts = (self._starts + self._own_first).tolist()
+            parts = zip(firsts, self._own_rows.tolist(), strict=True)
+            own_levels = np.concatenate([cache.row_levels[first : first + rows] for first, rows in parts])
+            cache = replace(cache, row_levels=own_levels)
+        self._tiers = RowTiers(int(self._own_rows.sum()), dim, cache, block.weight, block.adagrad_sum)
         self._group: Any = dist.new_group(backend="gloo")
         self._admitted: deque[_Admitted] = deque()
         self._in_work: _Admitted | None = None
@@ -246,16 +252,6 @@ class TieredShards(EmbeddingTables):
             self._tiers.leave_pages()
             self._admitted.clear()
 
-    def _own(self, cache: EmbeddingCache) -> EmbeddingCache:
-        """Return the cache settings with the frequency levels of this process's rows only, not of all rows."""
-        if cache.row_levels is None:
-            return cache
-        firsts = (self._starts + self._own_first).tolist()
-        parts = zip(firsts, self._own_rows.tolist(), strict=True)
-        return replace(
-            cache, row_levels=np.concatenate([cache.row_levels[first : first + rows] for first, rows in parts])
-        )
-
     def _slot_table(self, device: torch.device, sharding: Sharding, *, is_weighted: bool) -> ShardedEmbeddings:
         """Return the memory of all processes as one table."""
         rows = self._slots * self._processes
@@ -317,25 +313,20 @@ class TieredShards(EmbeddingTables):
         asked = np.bincount(owner, minlength=self._processes).tolist()
         received = self._agree_to_continue(asked)
         self._is_between = False
-        wanted = self._exchange(torch.from_numpy(rows[order]), asked, received)
-        slots = self._bring(self._in_file(wanted.numpy()), len(position) if counted else None)
-        answers = self._exchange(torch.from_numpy(slots), received, asked).numpy()
+        wanted = exchanged(torch.from_numpy(rows[order]), asked, received, self._group).numpy()
+        table = np.searchsorted(self._starts, wanted, side="right") - 1
+        in_file = wanted - self._starts[table] - self._own_first[table] + self._own_starts[table]
+        slots = self._bring(in_file, len(position) if counted else None)
+        answers = exchanged(torch.from_numpy(slots), received, asked, self._group).numpy()
         slot_of_row = np.empty(len(rows), dtype=np.int32)
         self._is_between = True
         slot_of_row[order] = answers + owner[order].astype(np.int32) * self._slots
         return _Admitted(torch.from_numpy(slot_of_row[position]), rows, position)
 
-    def _in_file(self, rows: np.ndarray) -> np.ndarray:
-        """Return the positions of rows in the file of this process."""
-        table = np.searchsorted(self._starts, rows, side="right") - 1
-        return rows - self._starts[table] - self._own_first[table] + self._own_starts[table]
-
     def _bring(self, rows: np.ndarray, lookups: int | None) -> np.ndarray:
-        """Load rows into slots (steps 2 and 3); several processes may request the same row.
+        """Load rows that processes requested, by their position in the file, into slots (steps 2 and 3).
 
-        Args:
-            rows: Rows as requested by the other processes.
-            lookups: Number of ids in this process's part of the batch, for the cache statistics; None to count nothing.
+        `lookups` are the ids in this process's part of the batch, for the cache statistics; None counts nothing.
         """
         distinct, place = np.unique(rows, return_inverse=True)
         slots = self._try(distinct, lookups)
@@ -347,8 +338,15 @@ class TieredShards(EmbeddingTables):
                 f"The embedding cache of {self._slots:,} rows of a process cannot hold the {-most:,} rows of one "
                 f"batch: raise --embedding-memory, or lower the batch size."
             )
-        if least == WAITS:
-            self._wait_for_turn()
+        if least == WAITS:  # until all earlier batches have been trained on, in all processes
+            with self._turn:
+                self._turn.wait_for(lambda: self._is_over or not self._untrained)
+                goes_on = not self._is_over
+            if not self._over_all([int(goes_on)])[0]:
+                self._is_between = True
+                raise TrainingError(
+                    "The training process ended while a batch was being prefetched: train again to resume."
+                )
             if slots is None:
                 with self._tiers.lock:
                     self._tiers.leave_window()
@@ -365,24 +363,9 @@ class TieredShards(EmbeddingTables):
             self._tiers.counts.lookups += lookups or 0
             return slots
 
-    def _wait_for_turn(self) -> None:
-        """Wait until all earlier batches have been trained on, in all processes."""
-        with self._turn:
-            self._turn.wait_for(lambda: self._is_over or not self._untrained)
-            goes_on = not self._is_over
-        if not self._over_all([int(goes_on)])[0]:
-            self._is_between = True
-            raise TrainingError("The training process ended while a batch was being prefetched: train again to resume.")
-
     def _agree_to_continue(self, asked: Sequence[int], *, is_over: bool = False) -> list[int]:
-        """Exchange row counts (step 1); return the number of rows that each process requests from this one.
-
-        Raises:
-            TrainingError: Another process has left the pass, but this process has not.
-        """
-        sent = torch.tensor([int(is_over), *asked])
-        received = [torch.empty_like(sent) for _ in range(self._processes)]
-        dist.all_gather(received, sent, group=self._group)
+        """Exchange row counts (step 1); return the number of rows that each process requests from this one."""
+        received = of_all(torch.tensor([int(is_over), *asked]), self._group)
         self._has_ended = any(int(one[0]) for one in received)
         if self._has_ended and not is_over:
             raise TrainingError(
@@ -396,12 +379,6 @@ class TieredShards(EmbeddingTables):
         least = torch.tensor(numbers)
         dist.all_reduce(least, dist.ReduceOp.MIN, group=self._group)
         return [int(one) for one in least]
-
-    def _exchange(self, sent: Tensor, to: Sequence[int], by: Sequence[int]) -> Tensor:
-        """Send the next `to[i]` entries of `sent` to each process i; return the `by[i]` entries received from each."""
-        received = sent.new_empty(sum(by))
-        dist.all_to_all_single(received, sent, list(by), list(to), group=self._group)
-        return received
 
     def _apply(self, fn: Any, recurse: bool = True) -> nn.Module:
         return self  # it is built where it stays

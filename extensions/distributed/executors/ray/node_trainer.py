@@ -41,7 +41,7 @@ from shunter.extensions.distributed.executors.together import train_together
 from shunter.extensions.distributed.links.processes import NETWORK_INTERFACES, interface_of
 from shunter.extensions.distributed.training import Division, Sharding
 from shunter.extensions.distributed.training.folders import Folders
-from shunter.extensions.distributed.training.host_model import HostModel
+from shunter.extensions.distributed.training.hosts import HostModel
 from shunter.extensions.distributed.training.stored import gather_weights
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 from shunter.hardware.types import Placement
