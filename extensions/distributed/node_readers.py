@@ -46,11 +46,6 @@ MOST_LOSSES = 3  # lost processes per unit: a unit that ends its process on ever
 def crew_of_nodes(request: ClusterRequest, source: Source, cache: Path) -> Iterator[Crew | None]:
     """Yield a crew of worker processes on a cluster's nodes, or on this machine if it has at least as many cores.
 
-    Args:
-        request: Names the cluster.
-        source: The log.
-        cache: Folder of the data sets.
-
     Raises:
         HardwareError: No cluster answers.
     """
@@ -66,11 +61,7 @@ def crew_of_nodes(request: ClusterRequest, source: Source, cache: Path) -> Itera
 def copy_by_nodes(request: ClusterRequest, absent: Sequence[Path]) -> None:
     """Copy objects of a store on the nodes of a cluster, into the folder for local copies in SHUNTER_HOME.
 
-    Only nodes that see this folder, on a shared file system, take part.
-
-    Args:
-        request: Names the cluster.
-        absent: Paths of the local copies; those of objects that the nodes cannot read stay absent.
+    Only nodes that see this folder, on a shared file system, take part. Objects that they cannot read stay absent.
 
     Raises:
         HardwareError: No cluster answers.
@@ -186,8 +177,7 @@ class Nodes:
         self._mark = cache / f".{uuid.uuid4().hex}.seen"
         stamps = {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in paths}
         self._mark.write_text(self._mark.name)
-        started = self._start(nodes, ExpectedFiles(stamps, self._mark, self._mark.name, Path.cwd()))
-        self._hands = self._those_who_see(started)
+        self._hands = self._start(nodes, ExpectedFiles(stamps, self._mark, self._mark.name, Path.cwd()))
         self.count = len(self._hands)
         self._idle: queue.SimpleQueue[_WorkerHandle | None] = queue.SimpleQueue()
         for hand in self._hands:
@@ -252,9 +242,13 @@ class Nodes:
         if not self._hands:
             self._idle.put(None)
 
-    def _start(self, nodes: Sequence[ClusterNode], expected: ExpectedFiles) -> list[tuple[_WorkerHandle, Any]]:
-        """Start a worker per core of each node; return each with its pending `fault`, after `START_SECONDS` at most."""
+    def _start(self, nodes: Sequence[ClusterNode], expected: ExpectedFiles) -> list[_WorkerHandle]:
+        """Start a worker per core of each node; return the ones that see log and cache after `START_SECONDS` at most.
+
+        The other workers are ended, with one warning per node and fault.
+        """
         import ray
+        from ray.exceptions import RayError
 
         environment = {"env_vars": ONE_THREAD | KEPT_MEMORY | {"SHUNTER_HOME": str(Settings().home)}}
         started: list[tuple[_WorkerHandle, Any]] = []
@@ -266,13 +260,6 @@ class Nodes:
                 )
                 started.append((_WorkerHandle(node.name, actor), actor.fault.remote()))
         ray.wait([answer for _, answer in started], num_returns=len(started), timeout=START_SECONDS)
-        return started
-
-    def _those_who_see(self, started: Sequence[tuple[_WorkerHandle, Any]]) -> list[_WorkerHandle]:
-        """Return the processes that see the log and the cache; end the other ones and warn once per node and fault."""
-        import ray
-        from ray.exceptions import RayError
-
         found, told = [], set()
         for hand, answer in started:
             try:

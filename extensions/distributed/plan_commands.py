@@ -34,15 +34,24 @@ def print_plan(report: "PlanReport") -> None:
     verbose = is_verbose()
     print_table(console, tables_of(report, len(report.tables) if verbose else MOST_TABLES))
     console.print()
-    print_table(console, rivals_of(report))
+    step = report.step_seconds
+    plans = [
+        ("this plan", _milliseconds(step), ""),
+        *(
+            (name, _milliseconds(seconds), f"{seconds / step:.2f} x")
+            for name, seconds in sorted(report.rivals.items(), key=lambda one: one[1])
+        ),
+        *((name, "does not fit", "") for name in report.not_fitting),
+        ("lower bound", _milliseconds(report.bound_seconds), ""),
+    ]
+    print_table(console, TextTable(("plan", "step (simulated)", "against this plan"), plans))
     console.print()
     if verbose:
         # Changes that make training faster but change the trained model, and the busy time of each device and link.
         rows = [(one.name, f"{one.speedup:.2f} x", one.quality, one.option) for one in report.proposals]
         print_table(console, TextTable(("faster", "samples/s", "what changes", "allowed by"), rows))
         busy = [
-            (name, _milliseconds(seconds), f"{seconds / report.step_seconds:.0%}")
-            for name, seconds in report.busy_seconds.items()
+            (name, _milliseconds(seconds), f"{seconds / step:.0%}") for name, seconds in report.busy_seconds.items()
         ]
         print_table(console, TextTable(("device or link", "busy", "share of the step"), busy))
         print_table(console, TextTable((), detail_rows(report)))
@@ -57,20 +66,6 @@ def tables_of(report: "PlanReport", most: int) -> TextTable:
     rows = [(one.name, f"{one.rows:,}", str(one.width), one.placement, one.why) for one in largest[:most]]
     left_out = f"{len(largest) - most} smaller tables: --verbose" if len(largest) > most else ""
     return TextTable(("table", "rows", "width", "goes", "why"), rows, caption=left_out)
-
-
-def rivals_of(report: "PlanReport") -> TextTable:
-    """Return the simulated step times of this plan and of the alternative plans."""
-    rows = [
-        ("this plan", _milliseconds(report.step_seconds), ""),
-        *(
-            (name, _milliseconds(seconds), f"{seconds / report.step_seconds:.2f} x")
-            for name, seconds in sorted(report.rivals.items(), key=lambda one: one[1])
-        ),
-        *((name, "does not fit", "") for name in report.not_fitting),
-        ("lower bound", _milliseconds(report.bound_seconds), ""),
-    ]
-    return TextTable(("plan", "step (simulated)", "against this plan"), rows)
 
 
 def detail_rows(report: "PlanReport") -> list[tuple[str, str]]:

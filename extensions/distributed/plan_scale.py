@@ -1,7 +1,6 @@
 """The command `shunter plan scale`, which simulates a model on a growing number of hosts."""
 
 import inspect
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -133,19 +132,6 @@ def _print(report: "ScaleReport") -> None:
 
     ways = [way for way in WAYS if any(way in point.step_seconds for point in report.points)]
     say(f"{report.model} on {report.data}, {report.batch_per_device:,} samples per device and step. All is simulated.")
-    print_table(console, scale_table(report, ways))
-    last = report.points[-1]
-    gains = ", ".join(
-        f"{way} {last.speedup(way):.2f} x" for way in ("by host", "compressed", "towers") if way in last.step_seconds
-    )
-    print_line(f"On {last.devices} devices the flat exchange takes {last.exchange_share:.0%} of its step: {gains}.")
-    if is_verbose():
-        print_line(report.told)
-        print_line(NOTES)
-
-
-def scale_table(report: "ScaleReport", ways: Sequence[str]) -> TextTable:
-    """Return milliseconds of a step and efficiency by the number of hosts, for each way to divide the model."""
     rows = [
         (
             str(point.hosts),
@@ -159,7 +145,16 @@ def scale_table(report: "ScaleReport", ways: Sequence[str]) -> TextTable:
         )
         for point in report.points
     ]
-    return TextTable(("hosts", "devices", *ways), rows, "Milliseconds of a step, and efficiency")
+    caption = "Milliseconds of a step, and efficiency"
+    print_table(console, TextTable(("hosts", "devices", *ways), rows, caption))
+    last = report.points[-1]
+    gains = ", ".join(
+        f"{way} {last.speedup(way):.2f} x" for way in ("by host", "compressed", "towers") if way in last.step_seconds
+    )
+    print_line(f"On {last.devices} devices the flat exchange takes {last.exchange_share:.0%} of its step: {gains}.")
+    if is_verbose():
+        print_line(report.told)
+        print_line(NOTES)
 
 
 def draw_scale(report: "ScaleReport", path: Path) -> Path:

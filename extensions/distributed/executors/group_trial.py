@@ -38,12 +38,7 @@ WARM_UPS = 2 * TURN_STEPS
 
 
 def time_group(job: ClickJob, sharding: Sharding, processes: int) -> StepTiming:
-    """Measure some training steps in several processes of this machine.
-
-    Args:
-        job: The training, with the threads of one process.
-        sharding: Constraints on the division of the tables.
-        processes: Number of processes.
+    """Measure some training steps in several processes of this machine; `job` has the threads of one process.
 
     Raises:
         HardwareError: A process failed or took too long; all have ended.

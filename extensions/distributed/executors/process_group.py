@@ -141,9 +141,7 @@ class ProcessGroup(Executor):
 def group_of_processes(placement: Placement, division: Division = Division()) -> ProcessGroup:  # noqa: B008 - frozen
     """Return the executor of a placement in several processes of this machine.
 
-    Args:
-        placement: The placement.
-        division: Division of the tables among processes; by default the planner of the group decides.
+    By default of `division`, the planner of the group decides how the tables are divided among processes.
     """
     machine = local_machine(placement.accelerator, placement.processes)
     return ProcessGroup(placement, Sharding(machine=machine, given=division.tables, precision=division.precision))

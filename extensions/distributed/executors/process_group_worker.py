@@ -34,10 +34,21 @@ def main(folder: Path, rank: int) -> int:
     task: Task
     sharding: Sharding
     task, sharding = read_private(folder / TASK)
-    connection = Connection(int(os.environ[REPORT_DESCRIPTOR])) if rank == 0 else None
+    assert task.checkpointing is not None, "the weights are returned as files"
+    execution = task.job.execution
+    device = f"cuda:{os.environ['LOCAL_RANK']}" if execution.device.startswith("cuda") else execution.device
+    job = replace(task.job, execution=replace(execution, device=device))
+    connection, hooks, read = None, Hooks(), None
+    if rank == 0:  # which reports the progress to the process that started the training
+        connection = Connection(int(os.environ[REPORT_DESCRIPTOR]))
+        hooks = Hooks(
+            on_epoch=lambda report: _send(connection, EpochEnded(report)),
+            on_step=lambda done, total: _send(connection, Progress(done, total)),
+        )
+        read = partial(_read, connection)
     try:
-        with _group(folder, task.job.execution):
-            last = _train(task, sharding, connection)
+        with _group(folder, execution):
+            last: Message = Done(*train_together(job, hooks, task.checkpointing, sharding, read=read))
     except KeyboardInterrupt as error:  # the state has been saved
         last = Failed(error)
     except ShunterError as error:
@@ -58,23 +69,6 @@ def _group(folder: Path, execution: Execution) -> Iterator[None]:
         yield
     finally:
         dist.destroy_process_group()
-
-
-def _train(task: Task, sharding: Sharding, connection: Connection | None) -> Done:
-    """Train and report the progress to the process that started the training."""
-    job, checkpointing = task.job, task.checkpointing
-    assert checkpointing is not None, "the weights are returned as files"
-    on_gpu = job.execution.device.startswith("cuda")
-    device = f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else job.execution.device
-    hooks, read = Hooks(), None
-    if connection is not None:
-        hooks = Hooks(
-            on_epoch=lambda report: _send(connection, EpochEnded(report)),
-            on_step=lambda done, total: _send(connection, Progress(done, total)),
-        )
-        read = partial(_read, connection)
-    job = replace(job, execution=replace(job.execution, device=device))
-    return Done(*train_together(job, hooks, checkpointing, sharding, read=read))
 
 
 def _read(connection: Connection) -> Stop | None:

@@ -46,9 +46,7 @@ class ShardedWatch:
 def read_sharded(directory: Path, without: set[str] | None = None) -> Files:
     """Return the files of the newest state, and the machine speeds by which its tables were divided.
 
-    Args:
-        directory: Folder of the states.
-        without: Names of files to omit, because the receiver already has them.
+    Files named in `without` are omitted, because the receiver already has them.
     """
     newest = latest_checkpoint(directory)
     names = [MACHINE] if (directory / MACHINE).exists() else []
@@ -59,12 +57,9 @@ def read_sharded(directory: Path, without: set[str] | None = None) -> Files:
 
 
 def write_sharded(files: Files, directory: Path, generations: int) -> None:
-    """Write a state into a folder; after a kill at any moment, the former or the new state is complete.
+    """Write a state, or its new files; after a kill at any moment, the former or the new state is complete.
 
-    Args:
-        files: Result of `read_sharded`, or its new files.
-        directory: Folder of the states; created if absent.
-        generations: Number of states to keep.
+    The folder is created if absent; `generations` states are kept.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if MACHINE in files:

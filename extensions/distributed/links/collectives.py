@@ -89,12 +89,7 @@ def fitted(
 ) -> tuple[CollectiveCost, ...]:
     """Fit the cost of each operation; an operation without a fitted bandwidth is logged and left out.
 
-    Args:
-        durations: Seconds of each repetition, by operation and size of the message.
-        processes: Number of processes.
-        link: Description of the link, such as `gloo over loopback`.
-        message_bytes: Timed message sizes in bytes.
-        operations: Timed operations.
+    `durations` are the seconds of each repetition, by operation and message size in bytes.
     """
     costs = []
     for operation in operations:
@@ -156,9 +151,7 @@ def _slowest_durations(run: Callable[[], object]) -> list[float]:
 
 
 def _timed_shared(message_bytes: Sequence[int]) -> Iterator[tuple[tuple[Collective, int], list[float]]]:
-    """Time exchanges through shared memory; yield operation and message size with the slowest process's seconds.
-
-    Nothing is yielded if the processes cannot share memory.
+    """Time exchanges through shared memory; yield nothing if the processes cannot share memory.
 
     Each exchange is recorded under the collective that it replaces. For an all-gather, a message is a process's vectors
     for its own samples, otherwise for the samples of all processes.

@@ -161,12 +161,9 @@ def run_member(main: Callable[[Path, Report], None]) -> NoReturn:
 
 
 def end_process(folder: Path, rank: int, work: Callable[[], int | None]) -> NoReturn:
-    """Run the work of one process of a group, then end the process with the exit code.
+    """Run the work of one process of a group, then end the process with the exit code that `work` returns (None: 0).
 
-    Args:
-        folder: Folder of the group; a `ShunterError` is written there.
-        rank: Rank of this process.
-        work: Returns the exit code; None is 0.
+    A `ShunterError` is written to the folder of the group.
     """
     try:
         code = work() or 0
@@ -231,11 +228,10 @@ def _follow(group: Group, reports: Connection, on_report: Report) -> None:
             group.wait(POLL_SECONDS)
         if report is not None:
             on_report(*report)
-            continue
-        if group.has_failed:
+        elif group.has_failed:
             group.wait(LAST_WORDS_SECONDS)
             return
-        if group.has_ended:
+        elif group.has_ended:
             return
 
 

@@ -188,18 +188,6 @@ class _Step:
         return self._amounts[path].sum(axis=0)
 
 
-@dataclass(frozen=True)
-class _Fit:
-    """Fitted factors of all terms, and a factor for each model."""
-
-    factors: np.ndarray
-    of_model: Mapping[str, float]
-
-    def seconds(self, step: _Step) -> float:
-        """Return the predicted step time."""
-        return self.of_model.get(step.model, 1.0) * step.seconds(self.factors)
-
-
 def calibrate(
     plans: Sequence[ExecutedPlan], prior: Mapping[Term, float] = UNCALIBRATED.factors, model: str = ""
 ) -> Calibration:
@@ -217,10 +205,9 @@ def calibrate(
     known = np.array([prior[term] for term in TERMS])
     errors = {ridge: _validation_errors(steps, ridge, known) for ridge in ridges}
     chosen = _strongest(errors)
-    fit = _fit(steps, chosen, known)
-    factors = fit.of_model.get(model, 1.0) * fit.factors
+    factors, of_model = _fit(steps, chosen, known)
     return Calibration(
-        factors=dict(zip(TERMS, factors.tolist(), strict=True)),
+        factors=dict(zip(TERMS, (of_model.get(model, 1.0) * factors).tolist(), strict=True)),
         plans=len(plans),
         error=statistics.fmean(errors[chosen]) if len(plans) > 1 else None,
     )
@@ -247,15 +234,17 @@ def _validation_errors(steps: Sequence[_Step], ridge: float, known: np.ndarray) 
         return [0.0]
     wrong = []
     for part in range(min(FOLDS, len(steps))):
-        fit = _fit([step for number, step in enumerate(steps) if number % FOLDS != part], ridge, known)
-        wrong += [abs(fit.seconds(step) / step.measured - 1) for step in steps[part::FOLDS]]
+        factors, of_model = _fit([step for number, step in enumerate(steps) if number % FOLDS != part], ridge, known)
+        for step in steps[part::FOLDS]:
+            predicted = of_model.get(step.model, 1.0) * step.seconds(factors)
+            wrong.append(abs(predicted / step.measured - 1))
     return wrong
 
 
-def _fit(steps: Sequence[_Step], ridge: float, known: np.ndarray) -> _Fit:
-    """Fit the factors with a ridge towards the prior factors `known` times one common slowdown.
+def _fit(steps: Sequence[_Step], ridge: float, known: np.ndarray) -> tuple[np.ndarray, dict[str, float]]:
+    """Fit the factors of all terms, with a ridge towards the prior factors `known` times one common slowdown.
 
-    An infinite ridge returns the prior factors times the slowdown.
+    An infinite ridge returns the prior factors times the slowdown. The second result has a factor for each model.
     """
     from scipy.optimize import nnls
 
@@ -276,7 +265,7 @@ def _fit(steps: Sequence[_Step], ridge: float, known: np.ndarray) -> _Fit:
         model: float(np.exp(statistics.median(ones) * len(ones) / (len(ones) + DOUBTED_PLANS)))
         for model, ones in longer.items()
     }
-    return _Fit(factors, of_model)
+    return factors, of_model
 
 
 def typical_step_seconds(history: Sequence[Any]) -> float | None:

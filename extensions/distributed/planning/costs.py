@@ -46,11 +46,6 @@ COPIES = 2  # beside its weights, of a table that every device keeps: its gradie
 Group = Kind | Literal["one_by_one"]
 
 
-def group_of(choice: Choice) -> Group:
-    """Return the exchange group of a table with this placement."""
-    return "one_by_one" if choice.replicated_rows else choice.kind
-
-
 Contribution = tuple[tuple[int, float], ...]
 """Contribution of one table to the sums: pairs (index of the sum, amount)."""
 

@@ -88,15 +88,16 @@ class Relaxation:
             self._chains[task].append((first, np.array(work), is_apart))
 
     def bounds(self, sums: np.ndarray) -> np.ndarray:
-        """Return the lower bounds of the step.
-
-        Args:
-            sums: Sums of the table costs of each plan, `[plans, sums]`.
-
-        Returns:
-            Seconds, `[plans]`.
-        """
-        taken = self._seconds(sums)
+        """Return the lower bounds of the step in seconds, `[plans]`, from the table costs' sums, `[plans, sums]`."""
+        taken = np.zeros((len(sums), len(self._parts)))  # seconds of each task in each plan
+        for task, parts in enumerate(self._parts):
+            seconds = np.full(len(sums), parts.start)
+            if parts.slopes:
+                seconds = seconds + np.max([slope * sums[:, place] for place, slope in parts.slopes], axis=0)
+            if parts.group >= 0:
+                tables = sums[:, self._model.layout.tables(parts.group)]
+                seconds = np.where(tables > 0, seconds + parts.a_table * tables, 0.0)
+            taken[:, task] = seconds
         ends = np.zeros_like(taken)
         for number, waits in enumerate(self._model.graph.waits_for):
             begin = ends[:, waits].max(axis=1) if waits else 0.0
@@ -106,20 +107,6 @@ class Relaxation:
                 end = np.maximum(end, chain + taken[:, number] if is_apart else chain)
             ends[:, number] = end
         return ends[:, -1]
-
-    def _seconds(self, sums: np.ndarray) -> np.ndarray:
-        """Return the seconds of each task in each plan."""
-        taken = np.zeros((len(sums), len(self._parts)))
-        layout = self._model.layout
-        for task, parts in enumerate(self._parts):
-            seconds = np.full(len(sums), parts.start)
-            if parts.slopes:
-                seconds = seconds + np.max([slope * sums[:, place] for place, slope in parts.slopes], axis=0)
-            if parts.group >= 0:
-                tables = sums[:, layout.tables(parts.group)]
-                seconds = np.where(tables > 0, seconds + parts.a_table * tables, 0.0)
-            taken[:, task] = seconds
-        return taken
 
 
 @dataclass(frozen=True)

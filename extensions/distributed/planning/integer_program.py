@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from shunter.extensions.distributed.planning.costs import group_of
 from shunter.extensions.distributed.planning.dynamic_program import chains
 from shunter.extensions.distributed.planning.simulate import TaskGraph
 from shunter.extensions.distributed.planning.step import StepModel
@@ -73,12 +72,7 @@ class _Columns:
 def solve(
     model: StepModel, options: Sequence[Sequence[Choice]], most_seconds: float
 ) -> tuple[tuple[Choice, ...] | None, float]:
-    """Solve the mixed-integer program whose solution is the fastest plan of a step.
-
-    Args:
-        model: Simulator of the step.
-        options: Placements that each table may have.
-        most_seconds: Time limit of the solver.
+    """Solve the mixed-integer program whose solution is the fastest plan of a step, within `most_seconds`.
 
     Returns:
         The best plan found, None without a plan, and the lower bound of the step in seconds that was proven in time.
@@ -134,7 +128,11 @@ def _link_groups(model: StepModel, options: Sequence[Sequence[Choice]], columns:
     groups = model.layout.groups
     for table, several in enumerate(options):
         for number, group in enumerate(groups):
-            own = [columns.option[table, place] for place, one in enumerate(several) if group_of(one) == group]
+            own = [
+                columns.option[table, place]
+                for place, one in enumerate(several)
+                if ("one_by_one" if one.replicated_rows else one.kind) == group
+            ]
             if own:
                 rows.add([*((place, 1.0) for place in own), (columns.group(number), -1.0)])
 

@@ -219,13 +219,8 @@ class OnNodes:
 def processes_on_nodes(profile: HardwareProfile, count: int, threads: int, nodes: OnNodes) -> Machine:
     """Return equal processes on the nodes of a cluster, whose exchanges have the measured costs of the network.
 
-    The planner treats them as one host, as the training group does.
-
-    Args:
-        profile: Profile of the slowest node, with collectives between the nodes.
-        count: Number of processes.
-        threads: Threads of each process.
-        nodes: Nodes of the processes.
+    The planner treats them as one host, as the training group does. `profile` is that of the slowest node, with
+    collectives between the nodes.
     """
     name = profile.accelerator.name
     alike = _processes(profile, count, threads, nodes.shared_by, name=name, between="its nodes")

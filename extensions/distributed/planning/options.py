@@ -21,15 +21,10 @@ COPIED_SHARES = (0.25, 0.5, 0.6, 0.7, 0.8, 0.9)  # of the tables that a mixed pl
 
 
 def options_of(table: TableDemand, machine: Machine, space: Space) -> list[Choice]:
-    """Return all placements that the table may have.
+    """Return all placements that a table may have in a set of plans.
 
     A table is divided by row only if each block gets a row. Rows are replicated only if a few rows get many of the
     lookups.
-
-    Args:
-        table: The table.
-        machine: Devices and links.
-        space: Set of plans that is searched.
     """
     count = len(machine.devices)
     if count == 1:
@@ -43,28 +38,13 @@ def options_of(table: TableDemand, machine: Machine, space: Space) -> list[Choic
         divided += [Choice("table_row_wise", host) for host in hosts]
     if space != "exact":
         divided += _columns(table, machine, hosts)
-    hot = (
-        []
-        if space == "exact"
-        else [
-            Choice("row_wise", replicated_rows=rows)
-            for rows in hot_rows(table)
-            if can_divide_rows(table.rows - rows, count)
-        ]
-    )
-    return [Choice("data_parallel"), *divided, *hot]
-
-
-def hot_rows(table: TableDemand) -> list[int]:
-    """Return candidate numbers of rows to replicate: the fewest rows with the lookup shares `HOT_SHARES`."""
-    if table.rows < FEWEST_ROWS_HOT:
-        return []
-    found = []
-    for share in HOT_SHARES:
-        rows = next((int(rows) for rows, reached in table.in_order if reached >= share), table.rows)
-        if rows <= MOST_HOT_ROWS * table.rows:
-            found.append(rows)
-    return sorted(set(found))
+    hot: set[int] = set()  # numbers of rows to replicate: the fewest rows with the lookup shares `HOT_SHARES`
+    if space != "exact" and table.rows >= FEWEST_ROWS_HOT:
+        for share in HOT_SHARES:
+            rows = next((int(rows) for rows, reached in table.in_order if reached >= share), table.rows)
+            if rows <= MOST_HOT_ROWS * table.rows and can_divide_rows(table.rows - rows, count):
+                hot.add(rows)
+    return [Choice("data_parallel"), *divided, *(Choice("row_wise", replicated_rows=rows) for rows in sorted(hot))]
 
 
 def _columns(table: TableDemand, machine: Machine, hosts: Sequence[tuple[int, ...]]) -> list[Choice]:
@@ -109,10 +89,7 @@ def all_row_wise(demand: ModelDemand, machine: Machine) -> list[Choice]:
 def greedy(loads: Sequence[float], sizes: Sequence[float], room: Sequence[float]) -> list[int] | None:
     """Assign the largest load first, each to the least loaded device where it fits (Graham, 1969); None if impossible.
 
-    Args:
-        loads: Seconds of each table.
-        sizes: Bytes of each table.
-        room: Bytes of free memory of each device.
+    `loads` and `sizes` are seconds and bytes of each table, `room` the bytes of free memory of each device.
     """
     return earliest_end([[load] * len(room) for load in loads], sizes, room)
 
@@ -158,12 +135,8 @@ def best_of_both(loads: Sequence[float], sizes: Sequence[float], room: Sequence[
 def earliest_end(loads: Sequence[Sequence[float]], sizes: Sequence[float], room: Sequence[float]) -> list[int] | None:
     """Assign loads to unequal devices: the largest load first, each to the device that ends first and where it fits.
 
-    List scheduling for machines of unequal speed (Gonzalez, Ibarra and Sahni, 1977).
-
-    Args:
-        loads: Seconds of each table on each device.
-        sizes: Bytes of each table.
-        room: Bytes of free memory of each device.
+    List scheduling for machines of unequal speed (Gonzalez, Ibarra and Sahni, 1977). `loads` are the seconds of each
+    table on each device, `sizes` and `room` the bytes of tables and of free memory.
     """
     ends, left = [0.0] * len(room), list(room)
     found = [0] * len(loads)

@@ -42,14 +42,7 @@ def find_plan(
     profiles: Sequence[HardwareProfile],
     executed: Sequence[ExecutedPlan] = (),
 ) -> PlanReport:
-    """Find the plan for a request.
-
-    Args:
-        dataset: The data.
-        spec: The model.
-        request: Devices, batch and search.
-        profiles: Profiles of this machine.
-        executed: Executed plans, of this machine or others.
+    """Find the plan for a request; executed plans may be of this machine or of others.
 
     Raises:
         RequestError: The model, an accelerator or the machine file cannot be used, or there are more devices than rows.
@@ -70,16 +63,7 @@ def explored_plan(
 ) -> PlanReport:
     """Return the best plan that the request allows, with further proposals that it does not allow.
 
-    Args:
-        demand: The model.
-        machine: Devices and links.
-        request: Request of the plan.
-        executed: Executed plans.
-        towers: Work of a sample in the layers of the same model with a tower on each host; None if there is none.
-
-    Raises:
-        RequestError: There are more devices than rows.
-        InfeasibleError: The tables do not fit into memory, or the best plan breaks a limit.
+    `towers` is the work of a sample in the layers of the same model with a tower on each host; None if there is none.
     """
     takes_any = request.communication == "any"
     given = request.model_copy(update={**UNLIMITED, **({"communication": "fp32"} if takes_any else {})})

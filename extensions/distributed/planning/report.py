@@ -211,12 +211,7 @@ def step_model(
 ) -> StepModel:
     """Return the step simulator of a model on a machine, calibrated by the plans that were executed on it.
 
-    Args:
-        demand: The model.
-        machine: Devices and links.
-        request: Batch, precision and overlap.
-        executed: Executed plans, with measured step times.
-        samples: Samples of a step of each device; if omitted, equal parts of the batch.
+    Without `samples` of a step for each device, the devices get equal parts of the batch.
     """
     known = [one for one in executed if machine.key is not None and one.step.machine == machine.key]
     costs = TableCosts(machine, demand, request.batch_size, request.precision, samples)

@@ -91,12 +91,7 @@ class Links:
     def fully_sharded(self, dense: float, weights: float, pieces: int) -> float:
         """Return the seconds of forward and backward pass if weights are gathered piece by piece (fully sharded).
 
-        Gradients are scattered over the same links.
-
-        Args:
-            dense: Seconds of computing.
-            weights: Bytes of the layers' weights.
-            pieces: Number of equal pieces that are gathered one at a time.
+        Gradients are scattered over the same links. `dense` are the seconds of computing, `weights` bytes.
         """
         gathered = self.gather_all(weights / pieces)
         return _in_pieces(dense, pieces, gathered, 2 * gathered, gathered)

@@ -164,18 +164,10 @@ class Search:
             proof=proof,
         )
 
-    def improve(
-        self, choices: Sequence[Choice], seconds: float, clock: Callable[[], float] = time.monotonic
-    ) -> tuple[list[Choice], float] | None:
-        """Return the plan after single changes, and its step; None if it does not fit.
-
-        Args:
-            choices: Initial plan.
-            seconds: Longest search.
-            clock: Clock of the search.
-        """
+    def improve(self, choices: Sequence[Choice], seconds: float) -> tuple[list[Choice], float] | None:
+        """Return the plan after at most `seconds` of single changes, and its step; None if it does not fit."""
         plan = SimulatedPlan(self.model, choices)
-        self._descend(plan, clock, clock() + seconds)
+        self._descend(plan, time.monotonic, time.monotonic() + seconds)
         return None if plan.missing_bytes() else (list(plan.choices), plan.step_seconds)
 
     @cached_property

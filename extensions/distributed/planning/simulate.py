@@ -74,12 +74,7 @@ class Schedule:
 
 
 def simulate(graph: TaskGraph, seconds: Sequence[float]) -> Schedule:
-    """Simulate one whole training step of a plan.
-
-    Args:
-        graph: Tasks and resources.
-        seconds: Duration of each task, at least 0.
-    """
+    """Simulate one whole training step of a plan; `seconds` are the durations of the tasks, at least 0."""
     count = len(graph.tasks)
     waiting = [len(one) for one in graph.waits_for]
     ready, start, end = [0.0] * count, [0.0] * count, [0.0] * count
@@ -126,14 +121,7 @@ class DeltaSimulator:
         return self._schedule.end[-1]
 
     def change(self, changes: Mapping[int, float]) -> float:
-        """Set new durations of tasks, and update the schedule.
-
-        Args:
-            changes: New seconds by task number.
-
-        Returns:
-            New duration of the step, in seconds.
-        """
+        """Set new seconds of tasks, by task number, and update the schedule; return the new seconds of the step."""
         if len(changes) > max(4, MOST_CHANGES * len(self.seconds)):
             for number, taken in changes.items():
                 self.seconds[number] = taken

@@ -179,11 +179,7 @@ class Cluster:
     def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
         """Train to completion; after the loss of a node, resume on another node from the last checkpoint.
 
-        Args:
-            task: The training; its checkpoints are copied into their folder on this machine.
-            placement: First placement.
-            hooks: Functions that are called in this process.
-            ledger: Record of the energy of each attempt.
+        Checkpoints are copied into their folder on this machine; the ledger records the energy of each attempt.
         """
         placement, restarts = self._alive(placement), 0
         if task.checkpointing is not None:
@@ -294,12 +290,7 @@ class Cluster:
     def _alive(self, placement: Placement, exclude: str | None = None) -> Placement:
         """Return the placement if its node is up, else the same batch size and precision on the best live node.
 
-        Args:
-            placement: Requested placement.
-            exclude: Node to avoid if there is another.
-
-        Raises:
-            HardwareError: no node is up.
+        The node `exclude` is avoided if there is another.
         """
         up = {node["NodeID"] for node in alive_nodes()}
         alive = [name for name, node in self.nodes.items() if node.node_id in up]
@@ -317,11 +308,7 @@ class Cluster:
         return placement.model_copy(update={"accelerator": f"{same.name}@{node.name}"})
 
     def _bring(self, dataset: Dataset, node: ClusterNode) -> None:
-        """Send the data to a node, unless the node can read its path or has a copy from an earlier run.
-
-        Raises:
-            NodeLostError: the node does not take the data.
-        """
+        """Send the data to a node, unless the node can read its path or has a copy from an earlier run."""
         import ray
         from ray.exceptions import RayError
 

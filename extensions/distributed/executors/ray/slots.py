@@ -146,12 +146,9 @@ class Choices:
         return next((one for one in self._others(placement) if are_free(self.slots(one))), None)
 
     def better(self, here: Placement, slots: Sequence[WorkerSlot], progress: TrainingProgress) -> Placement | None:
-        """Return the placement to which a training run moves from its current one; None if it stays.
+        """Return the placement to which a training run moves from its current placement and slots; None if it stays.
 
-        Args:
-            here: Current placement of the training run.
-            slots: Current worker slots; all processes wait for the slowest.
-            progress: Progress of the training run.
+        All processes wait for the slowest slot.
         """
         totals = self.totals(here)
         found = {one.accelerator: one for one in self._others(here)}
@@ -174,12 +171,7 @@ def _slowest(slots: Sequence[WorkerSlot], totals: Mapping[str | None, float]) ->
 
 
 def are_free(slots: Sequence[WorkerSlot], released: Sequence[WorkerSlot] = ()) -> bool:
-    """Return True if Ray currently has the resources of the processes.
-
-    Args:
-        slots: Worker slots.
-        released: Worker slots that would be released first.
-    """
+    """Return True if Ray has the resources of worker slots, if those of the slots in `released` are released first."""
     free = free_resources()
     asked, given = _by_node(slots), _by_node(released)
     return all(

@@ -227,14 +227,8 @@ def signs_of_a_loss() -> tuple[type[Exception], ...]:
 
 
 def lost(node: str, error: BaseException) -> NodeLostError:
-    """Return the error for a training run whose process was lost.
-
-    Args:
-        node: Names of the nodes of the training.
-        error: Exception that revealed the loss.
-    """
+    """Return the error for a training run on these nodes whose process was lost; `error` revealed the loss."""
     return NodeLostError(
         f"The training on node {node} was lost, because its process ended ({first_line(error)}): its "
-        "last checkpoint is "
-        f"kept, train again to resume from it."
+        "last checkpoint is kept, train again to resume from it."
     )
