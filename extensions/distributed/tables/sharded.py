@@ -68,13 +68,7 @@ class Division:
 
     @classmethod
     def of(cls, shapes: Sequence[TableShape], table_of: Sequence[int], exchanged: Sequence[ExchangedTable]) -> Self:
-        """Divide the tables of a model into groups.
-
-        Args:
-            shapes: Shapes of all tables.
-            table_of: Table of each bag of a sample.
-            exchanged: Tables whose single rows are sent; other tables send pooled rows.
-        """
+        """Divide tables of these shapes into groups; those that are not in `exchanged` send pooled rows."""
         pooled = sorted(set(range(len(shapes))) - {one.number for one in exchanged})
         by_width: dict[int, list[ExchangedTable]] = {}
         for one in sorted(exchanged, key=lambda one: one.number):

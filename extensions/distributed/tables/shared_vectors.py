@@ -209,12 +209,9 @@ class SharedVectors:
         return gathered
 
     def returned(self, gradient: Tensor, like: Sequence[tuple[int, ...]], samples: int) -> list[Tensor]:
-        """Return the gradient of each part's vectors, averaged over the processes as in TorchRec.
+        """Return the gradient of each part's vectors, of the shapes `like`, averaged over the processes as in TorchRec.
 
-        Args:
-            gradient: Gradient of the result of `gathered`.
-            like: Shape of each part's vectors.
-            samples: Samples of each process.
+        `gradient` is that of the result of `gathered`.
         """
         memory = self.memory
         memory.reserve(self._floats(samples))

@@ -160,7 +160,7 @@ class TorchRecTables:
             for name, parameter in self._sharded.named_parameters()
             if isinstance(weights[name], Tensor) and not _is_sharded(weights[name])
         ]
-        self._knows_order, self._columns = False, None
+        self._column_order: tuple[ColumnOrder | None] | None = None  # None until the first lookup
         self.shared: SharedVectors | None = None
         if shares_memory and device.type == "cpu" and precision == "fp32" and dist.get_world_size() > 1:
             self.shared = _through_memory(self._sharded.module, self._keys)
@@ -188,12 +188,12 @@ class TorchRecTables:
             return self.shared(found, ids.samples)
         pooled = bags.compute_and_output_dist(ids.context, features)
         vectors = pooled.values()
-        if not self._knows_order:  # TorchRec concatenates the vectors by group, the layers read them by bag
+        if self._column_order is None:  # TorchRec concatenates the vectors by group, the layers read them by bag
             starts = pooled.offset_per_key()
             pieces = {key: (low, high - low) for key, (low, high) in zip(pooled.keys(), pairwise(starts), strict=True)}
-            self._columns = ColumnOrder.of([pieces[key] for key in self._keys], vectors.device)
-            self._knows_order = True
-        return vectors if self._columns is None else self._columns.applied(vectors)
+            self._column_order = (ColumnOrder.of([pieces[key] for key in self._keys], vectors.device),)
+        [columns] = self._column_order
+        return vectors if columns is None else columns.applied(vectors)
 
     def after_backward(self) -> None:
         """Update the replicated tables; the other tables were updated in the backward pass."""
@@ -215,7 +215,17 @@ class TorchRecTables:
         for name, weight in self._sharded.state_dict().items():
             table = self._number_of[name]
             if not _is_sharded(weight):
-                yield self._copy(table, name, weight)
+                assert self._copies is not None, "a table without shards is replicated in every process"
+                parameter = dict(self._sharded.named_parameters())[name]
+                sums_of_copy = self._copies.state[parameter]["sum"].view(-1)
+                yield Shard(
+                    table=table,
+                    first_row=0,
+                    first_column=0,
+                    weight=weight.detach(),
+                    adagrad_sum=sums_of_copy,
+                    replicated=True,
+                )
                 continue
             local = weight.local_shards()
             if not local:
@@ -232,27 +242,11 @@ class TorchRecTables:
                     replicated=False,
                 )
 
-    def _copy(self, table: int, name: str, weight: Tensor) -> Shard:
-        assert self._copies is not None, "a table without shards is replicated in every process"
-        parameter = dict(self._sharded.named_parameters())[name]
-        return Shard(
-            table=table,
-            first_row=0,
-            first_column=0,
-            weight=weight.detach(),
-            adagrad_sum=self._copies.state[parameter]["sum"].view(-1),
-            replicated=True,
-        )
-
 
 def _through_memory(bags: Any, keys: Sequence[str]) -> SharedVectors | None:
-    """Return an exchange through shared memory for the lookups of TorchRec's `bags`; None if it is not possible.
+    """Return an exchange through shared memory for TorchRec's sharded collection `bags`; None if it is not possible.
 
     Every process must call this at the same time.
-
-    Args:
-        bags: TorchRec's sharded collection.
-        keys: Bags of a sample, in bag order.
     """
     from torchrec.distributed.sharding.dp_sharding import DpPooledEmbeddingDist
     from torchrec.distributed.sharding.rw_sharding import RwPooledEmbeddingDist

@@ -9,12 +9,7 @@ from shunter.errors import CheckpointError, ShunterError
 
 
 def from_all(value: Any, group: dist.ProcessGroup | None = None) -> Sequence[Any]:
-    """Gather a small value from every process of a group; return the values in the order of the ranks.
-
-    Args:
-        value: Value of this process; it must be picklable.
-        group: Process group; None is the group of all processes.
-    """
+    """Gather a small, picklable value from every process of a group; return the values in the order of the ranks."""
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value, group=group)
     return values

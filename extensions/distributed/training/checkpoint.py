@@ -358,9 +358,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
     def _own_blocks(self, model: Model, *, is_whole: bool = False) -> dict[str, Tensor]:
         """Return the tensors that this process writes; the first process writes replicated tables.
 
-        Args:
-            model: Model with the tables.
-            is_whole: Whether to include rows that were never looked up, if checkpoints are incremental.
+        Incremental checkpoints include rows that were never looked up only if `is_whole`.
         """
         tensors: dict[str, Tensor] = {}
         shards = model.embeddings.shards() if self._rows is None or is_whole else model.embeddings.initialised_shards()

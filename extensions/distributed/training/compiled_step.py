@@ -49,15 +49,9 @@ class CompiledSharedStep:
         return batch.samples_of_all == self._batch_size and self._model.layers.training
 
     def __call__(self, batch: BatchShare, weights: Tensor | None, between: Callable[[], None]) -> Tensor:
-        """Train on a share of a full batch.
+        """Train on a share of a full batch; return the mean loss over the whole batch.
 
-        Args:
-            batch: The share.
-            weights: Weights of the losses of several tasks.
-            between: Called after the lookup, before the layers are computed.
-
-        Returns:
-            The mean loss over the whole batch.
+        `between` is called after the lookup, before the layers are computed.
         """
         inputs = self._model.layer_inputs(*batch.inputs)
         between()

@@ -63,10 +63,7 @@ class Folders:
     def spread(self, folder: Path, names: Iterable[str], group: dist.ProcessGroup | None = None) -> None:
         """Copy files of every process to the other folders; all processes call this together.
 
-        Args:
-            folder: Path of the folder on each machine.
-            names: Files in the folder that this process has written, as relative paths.
-            group: Process group of this exchange alone; None for torch's default group.
+        `names` are relative paths of the files that this process has written to the folder of its machine.
 
         Raises:
             CheckpointError: A file could not be read, or could not be written to another folder.

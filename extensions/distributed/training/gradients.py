@@ -35,11 +35,7 @@ class GradientBuckets:
                 parameter.register_post_accumulate_grad_hook(lambda _, number=number: self._came(number))
 
     def begin(self, also: Sequence[Tensor]) -> None:
-        """Prepare the buckets, before the backward pass.
-
-        Args:
-            also: Further tensors that are averaged, in place, with the first bucket.
-        """
+        """Prepare the buckets, before the backward pass; tensors in `also` are averaged in place with the first one."""
         self._waits_for = [len(bucket) for bucket in self._buckets]
         self._ahead, self._sent, self._next = list(also), [], 0
 

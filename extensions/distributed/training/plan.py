@@ -39,14 +39,9 @@ def given_plan(
     device: torch.device,
     processes_per_node: int | None,
 ) -> "ShardingPlan":
-    """Return the given plan in TorchRec's form; the result is equal in every process.
+    """Return placements of all tables of a collection as TorchRec's plan; the result is equal in every process.
 
-    Args:
-        collection: The tables, on the meta device.
-        sharder: TorchRec's sharder.
-        tables: Placement of each of the collection's tables, in their order.
-        device: Device of this process.
-        processes_per_node: Number of processes on each node; None if all are on one node.
+    `processes_per_node` is None if all processes are on one node.
 
     Raises:
         RequestError: The plan is for another number of tables.
@@ -285,11 +280,6 @@ def with_stored_machine(sharding: Sharding, device: torch.device, directory: Pat
     """Return the sharding with the machine's measurement from the start of the training in `directory`.
 
     The measurement is kept while the training is resumed with the same number of processes.
-
-    Args:
-        sharding: Allowed ways of dividing the tables.
-        device: Device of this process.
-        directory: Folder of the training's state.
     """
     if sharding.given is not None:
         return sharding

@@ -82,10 +82,9 @@ class DividedRows:
         self._intervals.touched.note(self._tables.rows_of_batch(values, offsets))
 
     def next(self, rank: int) -> OwnRows:
-        """Return the rows to write next, and start a new interval of changes.
+        """Return the rows that process `rank` writes next, and start a new interval of changes.
 
-        Args:
-            rank: Number of this process; a replicated table is written by the first process.
+        A replicated table is written by the first process.
         """
         touched = self._intervals.touched
         of_all = touched.since_last().to(self._device, torch.uint8)
@@ -106,13 +105,7 @@ class DividedRows:
         return OwnRows(content=wanted.contents[0], bits=bits, left_out=left_out, pieces=pieces)
 
     def resume(self, directory: Path, parts: Sequence[Part], history: Sequence[Sequence[float]]) -> None:
-        """Resume from a checkpoint.
-
-        Args:
-            directory: Folder of the checkpoint.
-            parts: Parts of the checkpoint.
-            history: `history` at the time of the checkpoint.
-        """
+        """Resume from the parts of a checkpoint, and the `history` at its time."""
         shards = list(self._tables.initialised_shards())
         for part in parts:
             for piece in pieces_of(directory, part):

@@ -67,13 +67,8 @@ def fill_shards(shards: Iterable[Shard], folder: Path, files: Mapping[str, Any],
     """Fill each shard from the blocks that overlap it, and read no other row.
 
     If the division of columns has changed, the Adagrad sum of a row is the mean of the sums of its parts, weighted by
-    their columns. For whole rows this is exactly the sum of an undivided table.
-
-    Args:
-        shards: Shards of live tables.
-        folder: Folder of the files, whose checksums have been compared.
-        files: The `keys` of the tensors of each file.
-        with_sums: Whether to read the Adagrad sums too.
+    their columns. For whole rows this is exactly the sum of an undivided table. `files` names the `keys` of tensors of
+    each file in the folder; their checksums have been compared.
 
     Raises:
         CheckpointError: the blocks do not cover a shard.
@@ -241,11 +236,7 @@ def _own_files(folder: str, index: dict[str, Any]) -> dict[str, str | None]:
 
 
 def gather_weights(folder: Path, model: Model) -> None:
-    """Load the weights of all processes into an undivided model; needs no process group.
-
-    Args:
-        folder: Result of `ShardedCheckpoint.best` for the same architecture.
-        model: Undivided model in this process.
+    """Load the weights of all processes from `ShardedCheckpoint.best` into an undivided model of this process.
 
     Raises:
         CheckpointError: a file is missing or damaged.
