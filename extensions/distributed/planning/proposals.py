@@ -128,36 +128,21 @@ def _proposals(
     layers = {one.name: one for one in demand.layers}
     splits = [SplitLayer(layers[name], kind) for name, kind in plan.layers.items() if kind != "data_parallel"]
 
-    def simulated(**changes: object) -> float | None:
-        asked = request.model_copy(update=changes)
+    def simulated(asked: PlanRequest) -> float | None:
         model = step_model(demand, machine, asked, executed).with_layers(splits)
         used = model.memory_bytes(model.costs.sums(choices))
         fits = all(own <= one.memory_bytes for own, one in zip(used, machine.devices, strict=True))
         return step_of(model, choices)[0] if fits else None
 
-    tried: list[tuple[str, str, str, dict[str, object]]] = []
-    if request.communication == "fp32" and len(machine.devices) > 1:
-        tried.append(
-            (
-                "messages in fp16",
-                "--communication any",
-                "rounds sent rows; the time of rounding is not counted",
-                {"communication": "fp16"},
-            )
-        )
-    most = demand.workload.train_samples if most_batch is None else most_batch
-    for times in BATCHES if most_batch is None else [2**power for power in range(1, 24)]:
-        if (batch := times * request.batch_size) <= most:
-            name, option = f"batches of {batch:,}", f"--most-batch-size {batch}"
-            tried.append((name, option, f"{times} times fewer updates", {"batch_size": batch}))
-    found = []
-    here = simulated()  # in equal parts of the batch, as those beside it
-    for name, option, quality, changes in tried:
-        seconds = simulated(**changes)
+    found: list[Proposal] = []
+    here = simulated(request)  # in equal parts of the batch, as the proposals
+
+    def consider(name: str, option: str, quality: str, **changes: object) -> None:
+        asked = request.model_copy(update=changes)
+        seconds = simulated(asked)
         if seconds is None or here is None:
-            continue
-        batch = request.model_copy(update=changes).batch_size
-        speedup = batch / request.batch_size * here / seconds
+            return
+        speedup = asked.batch_size / request.batch_size * here / seconds
         if speedup > 1 + LEAST_GAIN:
             found.append(
                 Proposal(
@@ -165,11 +150,20 @@ def _proposals(
                     option=option,
                     step_seconds=seconds,
                     speedup=speedup,
-                    batch_size=batch,
-                    communication=request.model_copy(update=changes).communication,
+                    batch_size=asked.batch_size,
+                    communication=asked.communication,
                     quality=f"{quality}; {NOT_MEASURED}",
                 )
             )
+
+    if request.communication == "fp32" and len(machine.devices) > 1:
+        quality = "rounds sent rows; the time of rounding is not counted"
+        consider("messages in fp16", "--communication any", quality, communication="fp16")
+    most = demand.workload.train_samples if most_batch is None else most_batch
+    for times in BATCHES if most_batch is None else [2**power for power in range(1, 24)]:
+        if (batch := times * request.batch_size) <= most:
+            quality = f"{times} times fewer updates"
+            consider(f"batches of {batch:,}", f"--most-batch-size {batch}", quality, batch_size=batch)
     return tuple(found)
 
 

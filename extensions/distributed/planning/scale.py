@@ -205,21 +205,25 @@ def scale(
             place.model_copy(update={"devices": count * per_host, "devices_per_host": per_host}), profiles
         )
         told = machine.told
-        setting = _Setting(
-            demand=demand,
-            machine=machine,
-            links=Links(
-                within=machine.within["all_to_all"],
-                across_bytes_per_second=place.network_gbit * 1e9 / 8 / machine.per_host,
-                hosts=machine.hosts,
-                per_host=machine.per_host,
-            ),
-            batch=batch_per_device,
-            compression=compression,
-            precision=precision,
+        links = Links(
+            within=machine.within["all_to_all"],
+            across_bytes_per_second=place.network_gbit * 1e9 / 8 / machine.per_host,
+            hosts=machine.hosts,
+            per_host=machine.per_host,
         )
         towers = None if with_towers is None or count == 1 else with_towers(count)
-        points.append(_point(setting, towers, searches=count <= most_searched))
+        points.append(
+            _point(
+                demand,
+                machine,
+                links,
+                towers,
+                batch=batch_per_device,
+                compression=compression,
+                precision=precision,
+                searches=count <= most_searched,
+            )
+        )
     return ScaleReport(
         model=demand.family,
         data=demand.data,
@@ -231,37 +235,32 @@ def scale(
     )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Setting:
-    """Number of hosts, with the settings that all numbers of hosts share."""
+def _point(
+    demand: ModelDemand,
+    machine: Machine,
+    links: Links,
+    towers: Workload | None,
+    *,
+    batch: int,
+    compression: float,
+    precision: Precision,
+    searches: bool,
+) -> ScalePoint:
+    profile = machine.devices[0].profile
+    placement = Placement(accelerator=profile.accelerator.name, threads=1, precision=precision, batch_size=batch)
 
-    demand: ModelDemand
-    machine: Machine
-    links: Links
-    batch: int
-    compression: float
-    precision: Precision
-
-    def dense_seconds(self, workload: Workload) -> float:
-        """Return the seconds of the layers on each device: forward, backward and update."""
-        profile = self.machine.devices[0].profile
+    def dense_seconds(workload: Workload) -> float:
         alone = workload.model_copy(update={"lookups_per_sample": 0.0, "tables": 0, "input_bytes_per_sample": 0.0})
-        placement = Placement(
-            accelerator=profile.accelerator.name, threads=1, precision=self.precision, batch_size=self.batch
-        )
         parts = DeviceStep(profile).parts(alone, placement)
         return parts.dense + parts.overhead
 
-
-def _point(setting: _Setting, towers: Workload | None, *, searches: bool) -> ScalePoint:
-    demand, machine, links, batch = setting.demand, setting.machine, setting.links, setting.batch
     vectors = float(batch * FLOAT_BYTES * sum(table.bags * table.width for table in demand.tables))
-    share = HALF if setting.precision == "bf16" else 1.0
+    share = HALF if precision == "bf16" else 1.0
     weights = share * demand.workload.dense_parameter_bytes
-    dense, rows = setting.dense_seconds(demand.workload), _rows_seconds(demand, machine, batch)
+    dense, rows = dense_seconds(demand.workload), _rows_seconds(demand, machine, batch)
     pieces = max(1, len(demand.layers))
     flat = dense + rows + links.all_reduce(weights)
-    exchange, compressed = 2 * links.flat(vectors), 2 * links.by_host(vectors, setting.compression)
+    exchange, compressed = 2 * links.flat(vectors), 2 * links.by_host(vectors, compression)
     steps = {
         "flat": flat + exchange,
         "by host": flat + 2 * links.by_host(vectors, 1.0),
@@ -271,7 +270,7 @@ def _point(setting: _Setting, towers: Workload | None, *, searches: bool) -> Sca
     }
     if towers is not None:
         summed = links.all_reduce(share * towers.dense_parameter_bytes)
-        steps["towers"] = setting.dense_seconds(towers) + rows + summed + compressed
+        steps["towers"] = dense_seconds(towers) + rows + summed + compressed
     if searches:
         model = StepModel(TableCosts(machine, demand, batch * len(machine.devices)))
         steps["searched"] = Search(model, "exact").run(0.0).step_seconds
@@ -282,7 +281,7 @@ def _point(setting: _Setting, towers: Workload | None, *, searches: bool) -> Sca
         exchange_share=exchange / steps["flat"],
         crossing_bytes={
             "flat": 2 * links.crossing(vectors),
-            "compressed": 2 * links.crossing(vectors) / setting.compression,
+            "compressed": 2 * links.crossing(vectors) / compression,
         },
     )
 

@@ -16,55 +16,39 @@ from shunter.extensions.distributed.tables.sharding_types import (
     can_divide_rows,
 )
 from shunter.extensions.distributed.tables.torchrec_tables import build_sharder, table_collection, table_name
-from shunter.extensions.distributed.training.plan import FEWEST_COLUMNS, MILLISECONDS
+from shunter.extensions.distributed.training.plan import planner_of, topology_of
 
 
 def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] | None:
     """Return TorchRec's plan for the tables of a model on a machine; None if not installed, or if no plan fits."""
     if find_spec("torchrec") is None:
         return None
-    from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints, Topology
     from torchrec.distributed.planner.types import PlannerError
 
     machine, demand = costs.machine, costs.demand
     count, per_host = len(machine.devices), machine.per_host
     slowest = min(machine.devices, key=lambda device: device.profile.copy_bytes_per_second.value * device.share)
     on_cpu = slowest.profile.accelerator.kind == "cpu"
-    rate = slowest.profile.copy_bytes_per_second.value * min(1.0, 2 * slowest.share) / MILLISECONDS
+    rate = slowest.profile.copy_bytes_per_second.value * min(1.0, 2 * slowest.share)
     memory = min(device.memory_bytes for device in machine.devices)
-    within = machine.within["all_to_all"].bytes_per_second / MILLISECONDS
-    across = within if machine.across is None else machine.across.bytes_per_second / per_host / MILLISECONDS
+    within = machine.within["all_to_all"].bytes_per_second
+    across = within if machine.across is None else machine.across.bytes_per_second / per_host
     table_of = [place for place, table in enumerate(demand.tables) for _ in range(table.bags)]
     collection = table_collection(
         [table.rows for table in demand.tables], [table.width for table in demand.tables], 0.1, table_of
     )
     kinds = EXACT_SHARDING_TYPES if space == "exact" else (*EXACT_SHARDING_TYPES, *BY_COLUMN)
     allowed = [kind for kind in kinds if machine.hosts > 1 or kind not in OF_HOSTS]
-    constraints = {
-        table_name(place): ParameterConstraints(
-            sharding_types=[kind for kind in allowed if kind not in BY_ROW or can_divide_rows(table.rows, count)],
-            min_partition=FEWEST_COLUMNS,
-            pooling_factors=[max(table.ids_per_sample / table.bags, 1e-3)] * table.bags,
+    limits = [
+        (
+            [kind for kind in allowed if kind not in BY_ROW or can_divide_rows(table.rows, count)],
+            [max(table.ids_per_sample / table.bags, 1e-3)] * table.bags,
         )
-        for place, table in enumerate(demand.tables)
-    }
-    topology = Topology(
-        world_size=count,
-        local_world_size=per_host,
-        compute_device="cpu" if on_cpu else "cuda",
-        hbm_cap=0 if on_cpu else memory,
-        ddr_cap=memory,
-        hbm_mem_bw=rate,
-        ddr_mem_bw=rate,
-        intra_host_bw=within,
-        inter_host_bw=across,
-    )
-    planner = EmbeddingShardingPlanner(
-        topology=topology,
-        batch_size=max(1, round(costs.batch_size / count)),
-        constraints=constraints,
-        debug=False,
-    )
+        for table in demand.tables
+    ]
+    device = "cpu" if on_cpu else "cuda"
+    topology = topology_of(count, per_host, device, memory, memory_rate=rate, within=within, across=across)
+    planner = planner_of(topology, limits, max(1, round(costs.batch_size / count)))
     logging.getLogger("torchrec").setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():

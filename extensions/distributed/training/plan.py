@@ -27,7 +27,7 @@ from shunter.extensions.distributed.tables.torchrec_tables import table_name
 
 if TYPE_CHECKING:
     from torchrec.distributed.embeddingbag import EmbeddingBagCollectionSharder
-    from torchrec.distributed.planner import Topology
+    from torchrec.distributed.planner import EmbeddingShardingPlanner, Topology
     from torchrec.distributed.types import ShardingPlan
     from torchrec.modules.embedding_modules import EmbeddingBagCollection
 
@@ -216,27 +216,21 @@ def make_plan(
     Raises:
         InfeasibleError: no allowed plan fits into memory.
     """
-    from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints
     from torchrec.distributed.planner.types import PlannerError
 
     if sharding.given is not None:
         tables = [one for one in sharding.given if not one.replicated_rows]
         return given_plan(collection, sharder, tables, device, sharding.processes_per_node)
     processes = dist.get_world_size()
-    constraints = {}
     bag_ids = iter(ids_per_sample)
-    for table, config in enumerate(collection.embedding_bag_configs()):
-        constraints[table_name(table)] = ParameterConstraints(
-            sharding_types=list(allowed_types(sharding.types, config.num_embeddings, processes)),
-            min_partition=FEWEST_COLUMNS,
-            pooling_factors=[max(next(bag_ids), 1.0) for _ in config.feature_names],
+    limits = [
+        (
+            allowed_types(sharding.types, config.num_embeddings, processes),
+            [max(next(bag_ids), 1.0) for _ in config.feature_names],
         )
-    planner = EmbeddingShardingPlanner(
-        topology=build_topology(sharding, device, processes),
-        batch_size=batch_size,
-        constraints=constraints,
-        debug=False,
-    )
+        for config in collection.embedding_bag_configs()
+    ]
+    planner = planner_of(build_topology(sharding, device, processes), limits, batch_size)
     group = dist.group.WORLD
     assert group is not None, "the process group has been made"
     try:
@@ -256,23 +250,47 @@ def allowed_types(types: Sequence[ShardingType], rows: int, processes: int) -> t
     return tuple(kind for kind in types if kind not in BY_ROW) or ("data_parallel",)
 
 
+def planner_of(
+    topology: "Topology", tables: Sequence[tuple[Sequence[ShardingType], Sequence[float]]], batch_size: int
+) -> "EmbeddingShardingPlanner":
+    """Return TorchRec's planner for tables with these allowed types and mean numbers of ids in each bag."""
+    from torchrec.distributed.planner import EmbeddingShardingPlanner, ParameterConstraints
+
+    constraints = {
+        table_name(table): ParameterConstraints(
+            sharding_types=list(types), min_partition=FEWEST_COLUMNS, pooling_factors=list(ids)
+        )
+        for table, (types, ids) in enumerate(tables)
+    }
+    return EmbeddingShardingPlanner(topology=topology, batch_size=batch_size, constraints=constraints, debug=False)
+
+
 def build_topology(sharding: Sharding, device: torch.device, processes: int) -> "Topology":
-    """Return TorchRec's description of the machine, with rates in bytes per millisecond."""
+    """Return TorchRec's description of the machine."""
+    machine = sharding.machine
+    link = machine.link_bytes_per_second or measure_link(device)
+    per_node, rate = sharding.processes_per_node or processes, machine.memory_bytes_per_second
+    return topology_of(
+        processes, per_node, device.type, machine.memory_bytes, memory_rate=rate, within=link, across=link
+    )
+
+
+def topology_of(
+    processes: int, per_node: int, device: str, memory_bytes: int, *, memory_rate: float, within: float, across: float
+) -> "Topology":
+    """Return TorchRec's description of a machine, whose rates are in bytes per millisecond, from bytes per second."""
     from torchrec.distributed.planner import Topology
 
-    machine = sharding.machine
-    memory_rate = machine.memory_bytes_per_second / MILLISECONDS
-    link_rate = (machine.link_bytes_per_second or measure_link(device)) / MILLISECONDS
     return Topology(
         world_size=processes,
-        local_world_size=sharding.processes_per_node or processes,
-        compute_device=device.type,
-        hbm_cap=machine.memory_bytes if device.type == "cuda" else 0,
-        ddr_cap=machine.memory_bytes,
-        hbm_mem_bw=memory_rate,
-        ddr_mem_bw=memory_rate,
-        intra_host_bw=link_rate,
-        inter_host_bw=link_rate,
+        local_world_size=per_node,
+        compute_device=device,
+        hbm_cap=memory_bytes if device == "cuda" else 0,
+        ddr_cap=memory_bytes,
+        hbm_mem_bw=memory_rate / MILLISECONDS,
+        ddr_mem_bw=memory_rate / MILLISECONDS,
+        intra_host_bw=within / MILLISECONDS,
+        inter_host_bw=across / MILLISECONDS,
     )
 
 
