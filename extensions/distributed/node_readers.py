@@ -124,12 +124,7 @@ class ExpectedFiles:
 
 
 class NodeWorker(Worker):
-    """Worker process on a node.
-
-    Args:
-        expected: Files that the node must be able to access.
-        is_restricted: Whether the worker reads only paths that requests of other users of this machine may read.
-    """
+    """Worker process on a node, which must be able to access the expected files."""
 
     def __init__(self, expected: ExpectedFiles, *, is_restricted: bool) -> None:
         super().__init__(is_restricted=is_restricted)

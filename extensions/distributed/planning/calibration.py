@@ -164,12 +164,7 @@ class ExecutedPlan(Frozen):
 
 
 class _Step:
-    """Step that is simulated repeatedly with different factors.
-
-    Args:
-        step: Tasks of the step.
-        measured: Measured step time in seconds.
-    """
+    """Step that is simulated repeatedly with different factors, and its measured seconds."""
 
     def __init__(self, step: SimulatedStep, measured: float) -> None:
         self.measured, self.model = measured, step.model

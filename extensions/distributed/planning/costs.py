@@ -55,11 +55,7 @@ IDS, VECTORS = ("ids_out", "ids_in"), ("in", "out")  # fields of a message at th
 
 
 class Layout:
-    """Index of each cost that is summed over the tables (see the module) in the list of all these sums.
-
-    Args:
-        machine: Devices and links.
-    """
+    """Index of each cost that is summed over the tables (see the module) in the list of all these sums."""
 
     def __init__(self, machine: Machine) -> None:
         self.count, self.hosts, self.per_host = len(machine.devices), machine.hosts, machine.per_host
@@ -100,7 +96,6 @@ class TableCosts:
     """Costs that each table adds to the sums of a training step on a machine, cached by placement.
 
     Args:
-        machine: Devices and links.
         batch_size: Samples per step, summed over all devices.
         precision: Precision in which pooled rows are sent.
         samples: Samples per step on each device; if omitted, equal parts of the batch.

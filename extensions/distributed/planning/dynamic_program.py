@@ -111,12 +111,9 @@ class Relaxation:
 
 @dataclass(frozen=True)
 class Programmed:
-    """Result of the dynamic program.
+    """Best plan that the dynamic program found, with the lower bound of the step time of all plans.
 
     Attributes:
-        choices: Best plan found.
-        step_seconds: Simulated step time of the best plan.
-        bound_seconds: Lower bound of the step time of all plans.
         is_best: Whether the plan is proven to be the fastest, despite rounding.
     """
 
@@ -139,15 +136,10 @@ def best_by_states(
     until: float = float("inf"),
     clock: Callable[[], float] = time.monotonic,
 ) -> Programmed | None:
-    """Find the plan with the shortest simulated step.
+    """Find the plan with the shortest simulated step among the placements that each table may have.
 
-    Args:
-        model: Simulator of the step.
-        options: Placements that each table may have.
-        known: Plan that fits, whose step is an upper bound.
-        most_states: Largest number of states after a table; the search stops beyond it.
-        until: Time at which the search stops.
-        clock: Clock of the search.
+    The step of the plan `known`, which fits, is an upper bound. The search stops at the time `until` of the clock, or
+    beyond `most_states` states after a table.
 
     Returns:
         Best plan and bound; None if the search was stopped.

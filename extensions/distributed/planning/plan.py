@@ -201,13 +201,9 @@ def read_plan(path: Path) -> Plan:
 
 
 def check_fits(plan: Plan, shapes: Sequence[tuple[str, int, int]], path: str = "", *, any_width: bool = False) -> None:
-    """Check that a plan was made for these tables.
+    """Check that a plan was made for tables of these names, rows and widths; `path` is its file, for the message.
 
-    Args:
-        plan: The plan.
-        shapes: Name, rows and width of each table of the model that is to be trained.
-        path: File of the plan, for the message.
-        any_width: Whether tables whose columns are not divided may have another width.
+    With `any_width`, tables whose columns are not divided may have another width.
 
     Raises:
         RequestError: The plan was made for another model; the message names the first difference.

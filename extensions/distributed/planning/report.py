@@ -35,12 +35,10 @@ TORCHREC = "TorchRec's planner"
 
 
 class TableReport(Frozen):
-    """Placement of one table, with the reason.
+    """Placement of one table, named by its field, with the reason.
 
     Attributes:
-        name: Field that owns the table.
         width: Number of floats in a row.
-        placement: Placement of the table, as text.
         why: Step time if the table had another placement, as text.
     """
 
@@ -67,9 +65,7 @@ class Proposal(Frozen):
 
     Attributes:
         option: Option that allows the change.
-        step_seconds: Simulated step time.
         speedup: Ratio of samples per second with and without the proposal.
-        batch_size: Samples per step.
         communication: Precision of messages.
         quality: Change of the trained model, and its known effect on quality.
     """
@@ -87,21 +83,14 @@ class PlanReport(Frozen):
     """Plan with its simulated step.
 
     Attributes:
-        step_seconds: Simulated step time.
         bound_seconds: Lower bound of the step time of all plans in the search space.
         rivals: Simulated step time of the plans that the search began from, by name.
         not_fitting: Names of the initial plans that do not fit into memory.
-        tables: Placement of each table, with the reason.
         busy_seconds: Time that each device and link is busy in a step.
         critical_path: Tasks that determine the step time, in order, with their seconds.
         memory_bytes: Memory that each device needs.
-        events: All tasks of the simulated step.
         told: Source of the figures.
-        search_seconds: Duration of the search.
-        is_optimal: Whether it is proven that no plan in the search space is faster.
-        proof: Method of the proof.
-        totals: Time, energy and cost of a whole training job.
-        proposals: Changes that make training faster but change the trained model.
+        is_optimal: Whether it is proven, by the method `proof`, that no plan in the search space is faster.
         run_id: MLflow run of the search; None if the plan was not requested by the flow.
         step: Tasks of the step, from which the planner learns once the plan has been executed.
     """

@@ -141,15 +141,12 @@ class ScalePoint(Frozen):
 
 
 class ScaleReport(Frozen):
-    """Curves of one model.
+    """Curves of one model family on one data set, over ascending numbers of hosts.
 
     Attributes:
-        model: Family of the model.
-        data: Data set of the model.
         batch_per_device: Samples of each device in a step.
         compression: Compression factor of the towers.
         precision: Precision of the dense layers.
-        points: Ascending numbers of hosts.
         told: Source of the figures, as a sentence.
     """
 

@@ -49,11 +49,9 @@ MOST_OPTIONS, MOST_PROGRAMMED = 2_000, 16  # options of all tables, and devices,
 
 @dataclass(frozen=True)
 class Found:
-    """Result of a search of plans.
+    """Fastest plan of a search.
 
     Attributes:
-        choices: Placement of each table.
-        step_seconds: Simulated step time.
         bound_seconds: Lower bound of the step time of all plans in the space.
         beginnings: Simulated step of each initial plan that fits, by its name.
         simulations: Number of simulated plans.
@@ -79,9 +77,6 @@ class Search:
     """Search over the placements of the tables of one model.
 
     Args:
-        model: Simulator of the step.
-        space: Set of plans that is searched.
-        seed: Seed of the chain.
         with_program: Whether small models are also solved as a dynamic or an integer program.
         options: Placements that each table may have; if omitted, all placements of the space.
     """

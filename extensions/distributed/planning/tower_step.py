@@ -31,13 +31,7 @@ WIDTH_STEP = 4  # FBGEMM's rows are multiples of four floats
 
 
 class TowerStep(StepModel):
-    """Step simulator for plans with a tower on each host.
-
-    Args:
-        costs: Costs that each table of a model with towers adds to a step.
-        compression: Compression factor of the messages between hosts.
-        calibration: Calibration of the machine's terms.
-    """
+    """Step simulator for plans with a tower on each host, which compress the messages between hosts by a factor."""
 
     def __init__(self, costs: TableCosts, compression: float, calibration: Calibration = UNCALIBRATED) -> None:
         self._compression = compression

@@ -141,10 +141,7 @@ class Part:
 class _Run:
     """Adjacent columns of the output that come from one process.
 
-    Attributes:
-        owner: Process that looks up the columns; 0 if all do.
-        start: First column in the lookup of the owner.
-        first: First column in the output.
+    The owner looks up the columns (0: all processes do); they begin at `start` in its lookup, at `first` in the output.
     """
 
     part: int

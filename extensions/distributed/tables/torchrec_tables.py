@@ -86,13 +86,7 @@ def _selected(vectors: Tensor, order: Tensor, width: int) -> Tensor:
 
 
 class SentIds:
-    """Ids of a batch that are being sent to the owners of their rows.
-
-    Args:
-        context: TorchRec's context of the batch.
-        counts: Pending transfer of the counts of ids.
-        samples: Samples of this process.
-    """
+    """Ids of a batch that are being sent to the owners of their rows, after a pending transfer of their counts."""
 
     def __init__(self, context: Any, counts: Any, samples: int) -> None:
         self.context, self.samples = context, samples
@@ -111,11 +105,7 @@ class TorchRecTables:
     Args:
         tables: Number in the model, rows and width of each table.
         table_of: Table of each bag of a sample, as an index into `tables`.
-        learning_rate: Step size of the row-wise Adagrad.
-        make_plan: Decides how the tables are divided; equal in every process.
-        precision: Data type of pooled rows and gradients that are sent.
-        shares_memory: Whether processes of one machine exchange pooled rows through memory.
-        is_weighted: Whether lookups have weights of ids.
+        options: As of `shunter.extensions.distributed.tables.sharded.ShardedEmbeddings`.
 
     Attributes:
         plan: Division of the tables.

@@ -118,13 +118,9 @@ def files_in(folder: Path) -> list[str]:
 
 
 class FolderWriter:
-    """Writer of folders; all processes call `write` together.
+    """Writer of folders in a directory; all processes call `write` together, over a process group of its own.
 
-    Args:
-        directory: Parent of the folders.
-        throttle: Limit on the common write rate of all processes.
-        group: Process group that is used only by this writer.
-        folders: Assignment of processes to folders.
+    The throttle limits the common write rate of all processes.
     """
 
     def __init__(self, directory: Path, throttle: Throttle, group: Any, folders: Folders) -> None:

@@ -50,14 +50,7 @@ class Members:
         self._group = dist.new_group(list(ranks)) if len(ranks) > 1 else None
 
     def all_to_all(self, sent: Tensor, send_sizes: Sequence[int], receive_sizes: Sequence[int], phase: Phase) -> Tensor:
-        """Send each member its part of a flat tensor, and receive a part from each member.
-
-        Args:
-            sent: Concatenated parts in the order of the members.
-            send_sizes: Number of elements for each member.
-            receive_sizes: Number of elements from each member.
-            phase: Phase under which the traffic is counted.
-        """
+        """Send each member its part of a flat tensor, and receive a part from each member; sizes are in elements."""
         hosts = self._hosts
         for rank, size in zip(self.ranks, send_sizes, strict=True):
             if rank != hosts.rank:

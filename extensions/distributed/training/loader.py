@@ -64,13 +64,7 @@ class BatchShare(Batch):
 
 
 class ShareLoader(BatchLoader):
-    """Loader that reads one process's part of each batch.
-
-    Args:
-        processes: Number of processes.
-        arguments: Arguments of `BatchLoader`.
-        options: Keyword arguments of `BatchLoader`.
-    """
+    """`BatchLoader` that reads one process's part of each batch."""
 
     def __init__(self, rank: int, processes: int, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -206,7 +206,7 @@ def make_plan(
     A table with fewer rows than processes is not divided by row. If no other type is allowed, it is replicated.
 
     Args:
-        collection: the tables, on the meta device; without tables whose rows are exchanged one by one.
+        collection: Tables on the meta device, without those whose rows are exchanged one by one.
         sharder: TorchRec's sharder, which defines the possible types.
         sharding: Allowed ways of dividing the tables.
         device: Device of this process.

@@ -27,9 +27,8 @@ from shunter.errors import RequestError, UnsupportedError
 from shunter.extensions.distributed.tables.exchanged import of_all
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
 from shunter.extensions.distributed.training.checkpoint import ShardedCheckpoint
-from shunter.extensions.distributed.training.compiled_step import compile_together
+from shunter.extensions.distributed.training.compiled_step import GradientBuckets, compile_together
 from shunter.extensions.distributed.training.folders import Folders
-from shunter.extensions.distributed.training.gradients import GradientBuckets
 from shunter.extensions.distributed.training.hosts import HostModel
 from shunter.extensions.distributed.training.loader import BatchShare, ShareLoader, own_losses
 from shunter.extensions.distributed.training.plan import Sharding, make_plan

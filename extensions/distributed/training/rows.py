@@ -51,12 +51,10 @@ class OwnRows:
 
 
 class DividedRows:
-    """Selection of the rows of the next checkpoint; all processes call `next` together.
+    """Selection of the rows of the next checkpoint from live, divided tables; all processes call `next` together.
 
     Args:
-        tables: Live tables, divided over the processes.
         device: Device of the batches.
-        checkpoint_settings: Checkpoint policy.
         table_bytes: Bytes of the tables of all processes, including optimiser state.
 
     Attributes:

@@ -19,9 +19,13 @@ from shunter.engine.job import Hooks
 from shunter.engine.probes.measurement import Measurement
 from shunter.engine.profiling.profiles import local_profiles
 from shunter.errors import HardwareError, first_line
-from shunter.extensions.distributed.executors.ray.data import find_dataset, read_pieces, write_piece
 from shunter.extensions.distributed.executors.ray.network import network_between
-from shunter.extensions.distributed.executors.ray.node_trainer import measure_on_node
+from shunter.extensions.distributed.executors.ray.node_trainer import (
+    find_dataset,
+    measure_on_node,
+    read_pieces,
+    write_piece,
+)
 from shunter.extensions.distributed.executors.ray.slots import (
     PROCESSES,
     Choices,
@@ -34,9 +38,9 @@ from shunter.extensions.distributed.executors.ray.slots import (
     spread,
 )
 from shunter.extensions.distributed.executors.ray.training import NodeLostError, train_on_nodes, wait_until_known
-from shunter.extensions.distributed.executors.sharded_files import read_sharded, write_sharded
 from shunter.extensions.distributed.links.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
 from shunter.extensions.distributed.training import Division
+from shunter.extensions.distributed.training.stored import read_sharded, write_sharded
 from shunter.hardware.meters.meter import EnergyMeter
 from shunter.hardware.types import HardwareProfile, Placement
 from shunter.models.graph import GraphSpec
@@ -231,7 +235,7 @@ class Cluster:
             task: The training; its checkpoints are copied into their folder on this machine.
             slots: Worker slots, grouped by node.
             hooks: Functions that are called in this process.
-            ledger: Ledger that records the energy of the attempt.
+            ledger: Record of the energy of the attempt.
             on_begin: Called when the nodes have free resources for the training.
             on_checkpoint: Called when a checkpoint has been copied to this machine.
 

@@ -1,4 +1,7 @@
-"""Node's side of remote work: actors that train, alone or as one process of a group, and collect messages."""
+"""Node's side of remote work: actors that train, alone or as one process of a group, and collect messages.
+
+A data set that a node lacks is sent file by file, in pieces, into the node's own cache.
+"""
 
 import os
 import shutil
@@ -16,7 +19,7 @@ from typing import Any, Self
 import torch
 from torch import distributed as dist
 
-from shunter.engine.data.dataset import Dataset
+from shunter.engine.data.dataset import DESCRIPTION, Dataset
 from shunter.engine.executors.checkpoint_files import CheckpointWatch, Files, is_part, write_checkpoint
 from shunter.engine.executors.in_process import load_libraries, trainer_of
 from shunter.engine.executors.messages import (
@@ -34,25 +37,83 @@ from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.probes.measurement import Measurement, measure
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.stopping import StopReason
+from shunter.errors import DataError
 from shunter.extensions.distributed.executors.process_group import local_machine
-from shunter.extensions.distributed.executors.ray.data import find_dataset
-from shunter.extensions.distributed.executors.sharded_files import ShardedWatch, write_sharded
 from shunter.extensions.distributed.executors.together import train_together
 from shunter.extensions.distributed.links.processes import NETWORK_INTERFACES, interface_of
 from shunter.extensions.distributed.training import Division, Sharding
 from shunter.extensions.distributed.training.folders import Folders
 from shunter.extensions.distributed.training.hosts import HostModel
-from shunter.extensions.distributed.training.stored import gather_weights
+from shunter.extensions.distributed.training.stored import ShardedWatch, gather_weights, write_sharded
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 from shunter.hardware.types import Placement
 from shunter.model_families import MODEL_FAMILIES
 from shunter.models.graph import GraphSpec
 from shunter.models.registry import build_model
 from shunter.models.spec import ModelSpec
+from shunter.settings import Settings
 
 ANSWER_SECONDS = 0.5  # longest wait of a call for messages
+PIECE_BYTES = 64 * 2**20
 MEET_SECONDS = 120.0  # longest wait for all processes to join
 NO_MODEL: Any = None  # model of processes that return no weights
+
+
+def find_dataset(dataset: Dataset) -> Path | None:
+    """Return the folder of the data set on this machine: the original path, or a received copy; None if absent."""
+    for folder in (dataset.directory, copy_directory(dataset)):
+        try:
+            if Dataset.load(folder).fingerprint == dataset.fingerprint:
+                return folder
+        except (OSError, DataError):
+            continue
+    return None
+
+
+def copy_directory(dataset: Dataset) -> Path:
+    """Return the folder of a received copy on this machine."""
+    return Settings().cache_directory / "received" / dataset.fingerprint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """Part of a file of a data set, at an offset in bytes.
+
+    Attributes:
+        sender: Name of the sender; two senders of the same file write into separate temporary files.
+    """
+
+    name: str
+    offset: int
+    content: bytes
+    is_last: bool
+    sender: str
+
+
+def read_pieces(dataset: Dataset, piece_bytes: int = PIECE_BYTES) -> Iterator[Piece]:
+    """Yield all files of a data set on this machine in pieces, the description last."""
+    sender = uuid.uuid4().hex[:8]
+    folder = dataset.directory
+    names = {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+    for name in (*sorted(names - {DESCRIPTION}), DESCRIPTION):
+        path = folder / name
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            for offset in range(0, max(size, 1), piece_bytes):
+                content = file.read(piece_bytes)
+                is_last = offset + piece_bytes >= size
+                yield Piece(name=name, offset=offset, content=content, is_last=is_last, sender=sender)
+
+
+def write_piece(dataset: Dataset, piece: Piece) -> None:
+    """Write a piece into this machine's copy; a complete file is renamed to its final name."""
+    path = copy_directory(dataset) / piece.name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.{piece.sender}.partial")
+    with partial.open("ab" if piece.offset else "wb") as file:
+        file.write(piece.content)
+    if piece.is_last:
+        partial.replace(path)
 
 
 def measure_on_node(
@@ -73,12 +134,7 @@ class NodeTrainer:
         self._ended = threading.Event()
 
     def start(self, task: Task, files: Files) -> None:
-        """Start the training in a thread.
-
-        Args:
-            task: Training to begin or resume; its data arrays are read from this node.
-            files: Checkpoint to resume from; empty to begin.
-        """
+        """Start the training in a thread, or resume it from the files of a checkpoint; its data are on this node."""
         threading.Thread(target=self._run, args=(task, files), name="training", daemon=True).start()
 
     def order(self, order: Order) -> None:

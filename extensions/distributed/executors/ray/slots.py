@@ -200,11 +200,9 @@ class RayExecutor(Executor):
     """Executor that trains on a node of the cluster, and on another node if that node dies.
 
     Args:
-        cluster: Cluster on whose nodes the training runs.
         placement: First placement of the training runs.
         ledger: Record of the energy of the training runs.
         shared_by: Number of executors that share the node, including this one.
-        division: Division of the tables among processes.
     """
 
     eager_because = "the training runs on another machine"
@@ -257,11 +255,7 @@ class RayExecutor(Executor):
 
 
 class FlowMeter:
-    """Energy meter of the flow's process and of its training nodes; a `shunter.engine.stopping.Meter`.
-
-    Args:
-        here: Running meter of this process.
-    """
+    """Energy meter of the flow's process (running meter `here`) and its nodes; a `shunter.engine.stopping.Meter`."""
 
     def __init__(self, here: EnergyMeter, ledger: Ledger) -> None:
         self._here, self._ledger = here, ledger

@@ -31,7 +31,12 @@ from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.trained_model import FILE, TrainedModel
 from shunter.errors import HardwareError, RequestError, TrainingError
 from shunter.extensions.distributed.executors.ray.cluster import Cluster, open_cluster
-from shunter.extensions.distributed.executors.ray.data import copy_directory, find_dataset, read_pieces, write_piece
+from shunter.extensions.distributed.executors.ray.node_trainer import (
+    copy_directory,
+    find_dataset,
+    read_pieces,
+    write_piece,
+)
 from shunter.extensions.distributed.executors.ray.slots import WorkerSlot
 from shunter.extensions.distributed.executors.ray.training import NodeLostError, _Channel
 from shunter.extensions.distributed.links.nodes import free_resources, placed
