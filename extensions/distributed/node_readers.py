@@ -160,12 +160,8 @@ class _WorkerHandle:
 class Nodes:
     """Worker processes on the nodes of a cluster, one per core; a context manager that ends the processes.
 
-    The class needs a connection to the cluster, see `shunter.extensions.distributed.links.nodes.connected`.
-
-    Args:
-        nodes: The nodes; a node that does not see the log or the cache is skipped with a warning.
-        paths: Files of the log.
-        cache: Folder of the data sets, which the nodes must be able to access too.
+    The class needs a connection to the cluster, see `shunter.extensions.distributed.links.nodes.connected`. A node that
+    does not see the files of the log, or the folder `cache` of the data sets, is skipped with a warning.
     """
 
     def __init__(self, nodes: Sequence[ClusterNode], paths: Sequence[Path], cache: Path) -> None:

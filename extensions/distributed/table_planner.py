@@ -50,12 +50,7 @@ SEARCH_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class PlannedTraining:
-    """Training whose embedding tables are placed by a plan.
-
-    Attributes:
-        place: This machine or the nodes of a cluster, with the tables divided as planned.
-        step: Predicted training step of the plan.
-    """
+    """Training on a target that divides the embedding tables by a plan, and the plan's predicted step."""
 
     place: ComputeTarget
     step: SimulatedStep

@@ -2,7 +2,7 @@
 
 import tempfile
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -185,10 +185,8 @@ class _GroupChannel:
         return []
 
     def order(self, order: Order) -> None:
-        try:
+        with suppress(OSError):  # the next `receive` finds out how the processes ended
             send(self._connection, order)
-        except OSError:
-            return  # the next `receive` finds out how the processes ended
 
 
 def group_failure(group: Group) -> ShunterError:

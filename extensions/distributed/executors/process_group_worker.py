@@ -22,10 +22,10 @@ from shunter.engine.executors.messages import Done, EpochEnded, Failed, Message,
 from shunter.engine.job import Hooks
 from shunter.errors import ShunterError
 from shunter.extensions.distributed.executors.process_group import TASK
-from shunter.extensions.distributed.executors.together import train_together
 from shunter.extensions.distributed.links.processes import REPORT_DESCRIPTOR, end_process, join_group
 from shunter.extensions.distributed.private_files import read_private
 from shunter.extensions.distributed.training.plan import Sharding
+from shunter.extensions.distributed.training.processes import train_together
 
 
 def main(folder: Path, rank: int) -> int:

@@ -23,7 +23,6 @@ log = logging.getLogger(__name__)
 # A node that must first start a Python process answers within seconds; a dead node never answers.
 ANSWER_SECONDS = 120.0
 CONNECT_SECONDS = 10.0
-NODE_LABEL = "ray.io/node-id"  # label of every node
 STARTS_ONE = {"", "local"}  # addresses for which Ray starts a new cluster
 
 
@@ -72,9 +71,7 @@ def connected(address: str) -> Iterator[None]:
 def cluster_nodes(address: str, resource: str | None = None) -> list[ClusterNode]:
     """Return the cluster's nodes with their accelerators, the head node first; nodes that do not answer are left out.
 
-    Args:
-        address: Address, as in `connected`.
-        resource: Resource that a node must have been started with (`ray start --resources`).
+    With `resource`, only nodes that were started with this resource (`ray start --resources`) are returned.
 
     Raises:
         HardwareError: no cluster answers, no node answers, or no node has the resource.
@@ -161,13 +158,6 @@ def placed(node_id: str) -> dict[str, Any]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id=node_id, soft=False)}
-
-
-def reserved(bundles: Sequence[dict[str, float]], nodes: Sequence[ClusterNode]) -> Any:
-    """Return a Ray placement group that reserves all of these resources, each on its node, or none of them."""
-    from ray.util.placement_group import placement_group
-
-    return placement_group(list(bundles), bundle_label_selector=[{NODE_LABEL: node.node_id} for node in nodes])
 
 
 def node_of(node: dict[str, Any], accelerators: Sequence[Accelerator]) -> ClusterNode:

@@ -121,12 +121,8 @@ class Group:
 def run_group(module: str, folder: Path, processes: int, *, threads: int, on_report: Report) -> None:
     """Run `python -m module folder` in several processes until all have ended; a failure ends all processes.
 
-    Args:
-        module: Module that each process runs; see the module docstring.
-        folder: Empty folder for rendezvous and output.
-        processes: Number of processes.
-        threads: Threads of each process.
-        on_report: Called with the name and the value of each report of the first process.
+    The folder is empty before. Each process has a number of threads; `on_report` is called with the name and the value
+    of each report of the first process.
 
     Raises:
         ShunterError: A process raised this error.

@@ -108,11 +108,7 @@ class Machine:
 
 
 def machine_of(request: DevicesRequest, profiles: Sequence[HardwareProfile]) -> Machine:
-    """Return the machine that a request names.
-
-    Args:
-        request: The devices.
-        profiles: Profiles of this machine, with measured collectives if available.
+    """Return the machine that a request names; the profiles are those of this machine.
 
     Raises:
         RequestError: The file or the accelerator does not exist, or a link is missing.

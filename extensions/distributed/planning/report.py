@@ -22,9 +22,8 @@ from shunter.extensions.distributed.planning.device_costs import samples_by_rate
 from shunter.extensions.distributed.planning.machine import Machine
 from shunter.extensions.distributed.planning.options import Space, options_of
 from shunter.extensions.distributed.planning.plan import Plan, TablePlacement
-from shunter.extensions.distributed.planning.search import Found, Search
+from shunter.extensions.distributed.planning.search import Found, Search, search_with_layers
 from shunter.extensions.distributed.planning.simulate import critical_path, simulate
-from shunter.extensions.distributed.planning.split_search import search_with_layers
 from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel, step_of
 from shunter.extensions.distributed.planning.torchrec_plan import torchrec_choices
 from shunter.extensions.distributed.planning.totals import PlanTotals, check_limits, totals_of

@@ -179,18 +179,11 @@ def scale(
     with_towers: Callable[[int], Workload | None] | None = None,
     most_searched: int = 16,
 ) -> ScaleReport:
-    """Simulate a model on ever more hosts.
+    """Simulate a model on ascending numbers of hosts, with the accelerator, devices per host and network of `place`.
 
-    Args:
-        demand: The model.
-        place: Accelerator, number of devices per host, and network.
-        profiles: Profiles of this machine.
-        hosts: Numbers of hosts, ascending.
-        batch_per_device: Samples of each device in a step.
-        compression: Factor by which towers compress their vectors.
-        precision: Precision of the dense layers, and of the messages with their weights and gradients.
-        with_towers: Function from a number of towers to the work of a sample in the layers of such a model.
-        most_searched: Most hosts for which plans of the tables are searched.
+    Towers compress their vectors by the factor `compression`. The precision is that of the dense layers, and of the
+    messages with their weights and gradients. `with_towers` returns the work of a sample in the layers of a model with
+    a number of towers. Plans of the tables are searched for at most `most_searched` hosts.
 
     Raises:
         RequestError: The accelerator is unknown.

@@ -9,16 +9,20 @@ hosts (topology). A small model is solved by a dynamic program first
 program is solved for a part of the time (`shunter.extensions.distributed.planning.integer_program`). Its plan may be a
 better start, and its bound limits the distance to the optimum. Finally single changes are made until none is better,
 including replicated rows as in OPER (ATC 2024).
+
+Dense layers are divided for given table placements, or in turn with a search of them.
 """
 
+import itertools
 import math
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from shunter.errors import InfeasibleError
+from shunter.extensions.distributed.planning.dense_split import SplitLayer, kinds_of
 from shunter.extensions.distributed.planning.dynamic_program import best_by_states
 from shunter.extensions.distributed.planning.integer_program import solve
 from shunter.extensions.distributed.planning.options import (
@@ -30,9 +34,10 @@ from shunter.extensions.distributed.planning.options import (
     small_tables_copied,
     whole_tables,
 )
-from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel
+from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel, step_of
 from shunter.extensions.distributed.tables.sharding_types import Choice
 
+LAYER_ROUNDS = 2  # over all layers, as one that is divided may make another worth dividing
 BETA = (10.0, 100.0)
 FIRST_STEPS = 50  # in which nothing better is no reason to stop
 PATIENCE = 40  # changes for each table without a better plan, after which the chain begins anew from the best
@@ -107,12 +112,7 @@ class Search:
         more: Mapping[str, Sequence[Choice]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> Found:
-        """Search for the fastest plan for at most a given time.
-
-        Args:
-            seconds: Time limit of the search; the initial plans are always compared.
-            more: Further initial plans.
-            clock: Clock of the search.
+        """Search for the fastest plan for at most a given time; the initial plans, and `more`, are always compared.
 
         Raises:
             InfeasibleError: The tables do not fit into memory; the message gives the least sufficient memory.
@@ -316,23 +316,13 @@ class Search:
                     current, improved = best, True
 
     def _exhaust(self, plan: SimulatedPlan) -> None:
-        """Simulate all plans; each differs from the plan before by one change."""
+        """Simulate all plans."""
         best, best_choices = self._cost(plan), list(plan.choices)
-
-        def go(place: int) -> None:
-            nonlocal best, best_choices
-            if place == len(self._several_options):
-                self.simulations += 1
-                if (cost := self._cost(plan)) < best:
-                    best, best_choices = cost, list(plan.choices)
-                return
-            table = self._several_options[place]
-            for choice in self.options[table]:
-                if plan.choices[table] != choice:
-                    plan.place({table: choice})
-                go(place + 1)
-
-        go(0)
+        for choices in itertools.product(*self.options):
+            self._go_to(plan, choices)
+            self.simulations += 1
+            if (cost := self._cost(plan)) < best:
+                best, best_choices = cost, list(choices)
         self._go_to(plan, best_choices)
 
     def _go_to(self, plan: SimulatedPlan, choices: Sequence[Choice]) -> None:
@@ -357,3 +347,60 @@ class Search:
             f"{least / 2**30:.3g} GiB on each are needed, evenly divided (the largest table is {largest.name!r} with "
             f"{largest.rows:,} rows of {largest.width} numbers): use more memory or more devices."
         )
+
+
+def split_layers(model: StepModel, choices: Sequence[Choice]) -> tuple[SplitLayer, ...]:
+    """Return the layers whose division makes the step faster, each with its best division, the largest layer first.
+
+    Fitting into memory has priority over time.
+    """
+    sums, layout = model.costs.sums(list(choices)), model.layout
+    room = [device.memory_bytes for device in model.machine.devices]
+
+    def cost(splits: Mapping[str, SplitLayer]) -> tuple[float, float]:
+        tried = model.with_layers(tuple(splits.values()))
+        used = tried.memory_bytes(sums)
+        missing = sum(max(0, own - has) for own, has in zip(used, room, strict=True))
+        return missing, step_of(tried, choices)[0]
+
+    found: dict[str, SplitLayer] = {}
+    best = cost(found)
+    for _ in range(LAYER_ROUNDS):
+        before = best
+        for layer in sorted(model.costs.demand.layers, key=lambda one: (-one.parameter_bytes, one.name)):
+            without = {name: one for name, one in found.items() if name != layer.name}
+            ways = [without]
+            for kind in kinds_of(layer, layout.per_host, layout.hosts):
+                ways.append({**without, layer.name: SplitLayer(layer, kind)})
+            for way in ways:
+                if (tried := cost(way)) < best:
+                    best, found = tried, way
+        if best == before:
+            break
+    return tuple(found.values())
+
+
+def search_with_layers(
+    model: StepModel, seconds: float, begin: Mapping[str, Sequence[Choice]], seed: int
+) -> tuple[StepModel, Found]:
+    """Search tables and layers in turn: layers for manually placed tables, tables for these layers, then layers again.
+
+    Returns:
+        The model with the layers that were found, and the plan of its tables. Other plans keep a copy of every layer
+        on each device; the bound holds for all divisions of layers.
+
+    Raises:
+        InfeasibleError: Tables and layers do not fit into memory.
+    """
+    costs = model.costs
+    first = model.with_layers(split_layers(model, manual_plan(costs.demand, model.machine)))
+    search = Search(first, "all", seed)
+    found = search.run(seconds, begin)
+    last = model.with_layers(split_layers(model, found.choices))
+    step_seconds = step_of(last, found.choices)[0]
+    try:
+        rivals = Search(model, "all", seed).run(0.0, begin).beginnings
+    except InfeasibleError:
+        rivals = {}
+    bound = min(search.bound_seconds, step_seconds)
+    return last, replace(found, step_seconds=step_seconds, bound_seconds=bound, beginnings=rivals, proof="")

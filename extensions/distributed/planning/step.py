@@ -70,6 +70,8 @@ class StepModel:
         costs: Cost that each embedding table adds to a step.
         overlap: Whether gradients of the dense layers are exchanged during the backward pass of the tables.
         calibration: Correction factors, learned from plans that were executed on this machine.
+
+    Attributes:
         layers: Dense layers that are divided over the devices.
     """
 
@@ -79,9 +81,9 @@ class StepModel:
         *,
         overlap: bool = False,
         calibration: Calibration = UNCALIBRATED,
-        layers: Sequence[SplitLayer] = (),
     ) -> None:
-        self.costs, self.layout, self.calibration, self.layers = costs, costs.layout, calibration, tuple(layers)
+        self.costs, self.layout, self.calibration = costs, costs.layout, calibration
+        self.layers: tuple[SplitLayer, ...] = ()
         self.machine, demand = costs.machine, costs.demand
         self.shared = self.machine.shared if costs.precision == "fp32" else None
         self.dense = dense_seconds(self.machine, demand, costs.samples)
@@ -354,14 +356,10 @@ class SimulatedPlan:
             self.choices[table] = choice
         return self.simulator.change(self.model.changed(sums, places))
 
-    def memory_bytes(self) -> list[int]:
-        """Bytes on each device under the current plan."""
-        return self.model.memory_bytes(self.sums)
-
     def missing_bytes(self) -> int:
         """Return the memory that the devices lack under the current plan, in bytes, summed over devices."""
-        devices = self.model.machine.devices
-        return sum(max(0, used - one.memory_bytes) for used, one in zip(self.memory_bytes(), devices, strict=True))
+        used = zip(self.model.memory_bytes(self.sums), self.model.machine.devices, strict=True)
+        return sum(max(0, own - device.memory_bytes) for own, device in used)
 
 
 def step_of(model: StepModel, choices: Sequence[Choice]) -> tuple[float, Schedule]:

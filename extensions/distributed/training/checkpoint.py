@@ -108,7 +108,7 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
         super().__init__(directory, identity, checkpoint_settings)
         self.rank, self.processes = dist.get_rank(), dist.get_world_size()
         self._group: Any = dist.new_group(backend="gloo")  # of the threads that write
-        self._folders = folders or Folders.shared(self.processes)
+        self._folders = folders or Folders((0,) * self.processes)
         self._writes = FolderWriter(directory, self._throttle, self._group, self._folders)
         self._best_name: str | None = None
         self._write_best: Job | None = None

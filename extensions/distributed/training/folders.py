@@ -46,11 +46,6 @@ class Folders:
 
     keepers: tuple[int, ...]
 
-    @classmethod
-    def shared(cls, processes: int) -> "Folders":
-        """Return the assignment of all processes to one shared folder."""
-        return cls((0,) * processes)
-
     def is_kept_by(self, rank: int) -> bool:
         """Return True if a process is the keeper of its folder."""
         return self.keepers[rank] == rank
@@ -139,13 +134,8 @@ class FolderWriter:
     ) -> tuple[tuple[Part, ...], int]:
         """Write a folder with the part of each process.
 
-        Args:
-            name: Name of the folder.
-            own: Blocks of tables of this process, and its random state.
-            dense: Weights and optimiser state of the dense part, which the first process writes.
-            values: Further values of the index.
-            rows: Rows of this process, if rows are stored instead of blocks.
-            before: Parts of the tables in the previous checkpoint.
+        Each process writes its `own` blocks of tables and random state, or rows instead of blocks, in addition to the
+        parts of the tables `before`. The first process writes the dense part; further values are for the index.
 
         Returns:
             Parts of the tables, empty if whole blocks of the tables are stored instead, and the bytes of the folder.

@@ -73,11 +73,8 @@ class Hosts:
         processes_per_host: Processes on each host, a divisor of the number of processes.
 
     Attributes:
-        rank: Rank of this process.
-        host: Host of this process.
         local_rank: Index of this process within its host.
         count: Number of the hosts.
-        everyone: All processes.
         local_members: Processes of this host.
         peers: Processes with the same index on every host.
         traffic: Messages that this process has sent.

@@ -1,4 +1,7 @@
-"""Training in several processes: each trains a part of every batch, and all have the same dense weights."""
+"""Training in several processes: each trains a part of every batch, and all have the same dense weights.
+
+The loop is independent of the launcher of the processes and of the channel to the caller.
+"""
 
 import os
 from collections.abc import Callable, Iterable, Iterator
@@ -18,27 +21,35 @@ from shunter.engine.config import Execution, Hyperparameters
 from shunter.engine.data.batch import Batch
 from shunter.engine.data.dataset import Dataset, SplitName
 from shunter.engine.data.loader import mean_ids_per_sample
+from shunter.engine.executors.messages import Stop
+from shunter.engine.job import Checkpointing, ClickJob, Hooks
 from shunter.engine.loop.evaluation import SMALLEST_BATCH, scored_as
 from shunter.engine.loop.loss import weighted_sum
 from shunter.engine.loop.processes import OneProcess
 from shunter.engine.loop.step import applied, autocast, prefetch
-from shunter.engine.results import Evaluation
+from shunter.engine.loop.trainer import train
+from shunter.engine.results import Evaluation, TrainingFigures
+from shunter.engine.stopping import StopKind, StopReason
 from shunter.errors import RequestError, UnsupportedError
 from shunter.extensions.distributed.tables.exchanged import of_all
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
+from shunter.extensions.distributed.training.agreement import from_all
 from shunter.extensions.distributed.training.checkpoint import ShardedCheckpoint
 from shunter.extensions.distributed.training.compiled_step import GradientBuckets, compile_together
 from shunter.extensions.distributed.training.folders import Folders
 from shunter.extensions.distributed.training.hosts import HostModel
 from shunter.extensions.distributed.training.loader import BatchShare, ShareLoader, own_losses
-from shunter.extensions.distributed.training.plan import Sharding, make_plan
+from shunter.extensions.distributed.training.plan import Sharding, make_plan, with_stored_machine
 from shunter.model_families import MODEL_FAMILIES, reads_positions
+from shunter.models.embeddings.cache_counts import CacheCounts
 from shunter.models.embeddings.request import EmbeddingCache
 from shunter.models.positions import Positions
 from shunter.models.registry import Model, assemble_model, bag_tables, check_spec
 from shunter.models.spec import Features, ModelSpec
 
 SEEDS_APART = 1_000_003
+GO_ON, STOP, INTERRUPT = range(3)
+Read = Callable[[], Stop | None]
 
 
 class ManyProcesses(OneProcess):
@@ -298,3 +309,62 @@ def broadcast_number(number: int) -> int:
     message = torch.tensor([number])
     dist.broadcast(message, src=0)
     return int(message)
+
+
+def train_together(
+    job: ClickJob,
+    hooks: Hooks,
+    checkpointing: Checkpointing,
+    sharding: Sharding,
+    *,
+    read: Read | None,
+    folders: Folders | None = None,
+) -> tuple[TrainingFigures, Path]:
+    """Train with the other processes of torch's default group, on the device of this process.
+
+    The caller's orders are read in the first process; in the others, `read` is None. Without `folders`, all processes
+    share one checkpoint folder.
+
+    Returns:
+        The figures, with peak memory and cache counts of all processes, and the folder of the best weights' parts.
+
+    Raises:
+        KeyboardInterrupt: The caller ordered a stop; the state has been saved.
+        ShunterError: See `shunter.engine.loop.trainer.train`.
+    """
+    linked = with_stored_machine(sharding, torch.device(job.execution.device), checkpointing.directory)
+    processes = ManyProcesses(job.dataset, linked, folders)
+    result = train(job, replace(hooks, should_stop=_Orders(read)), checkpointing, processes=processes)
+    memory = torch.tensor([result.peak_memory_bytes])
+    dist.all_reduce(memory)
+    tiers = None if result.tiers is None else CacheCounts.of_all(from_all(result.tiers))
+    return replace(result.figures, peak_memory_bytes=int(memory), tiers=tiers), processes.kept.best
+
+
+class _Orders:
+    """Orders of the caller, checked after each step: the first process reads them, and all processes obey.
+
+    An order is broadcast during the next step and received after it, so that no step waits for it.
+    """
+
+    def __init__(self, read: Read | None) -> None:
+        self._read = read
+        self._on_its_way: tuple[dist.Work, torch.Tensor, Stop | None] | None = None
+
+    def __call__(self) -> StopReason | None:
+        heard = GO_ON, None
+        if self._on_its_way is not None:
+            sending, word, stop = self._on_its_way
+            sending.wait()
+            heard = int(word), stop
+        stop = self._read() if self._read else None
+        word = torch.tensor([GO_ON if stop is None else INTERRUPT if stop.because is None else STOP])
+        sending = dist.broadcast(word, src=0, async_op=True)
+        assert sending is not None, "all processes belong to the group"
+        self._on_its_way = sending, word, stop
+        agreed, of = heard
+        if agreed == INTERRUPT:
+            raise KeyboardInterrupt
+        if agreed == GO_ON:
+            return None
+        return (of.because if of else None) or StopReason(StopKind.INTERRUPTED)

@@ -46,8 +46,6 @@ from shunter.models.spec import TableShape
 
 TOO_LARGE, WAITS, HAS_ROOM = range(3)
 
-_Ids = tuple[Tensor, Tensor, Tensor | None]
-
 
 @dataclass(frozen=True)
 class _Admitted:
@@ -73,13 +71,8 @@ class TieredShards(EmbeddingTables):
 
     Args:
         blocks: Rows of each table, and the processes that own them.
-        dim: Width of every row.
-        learning_rate: Step size of the row-wise Adagrad.
-        device: The CPU.
         cache: Number of rows in the memory of this process, batches in progress, and the path of the file.
         sharding: Precision of messages with pooled rows and gradients, and the processes of a node.
-        table_of: See `EmbeddingTables`.
-        is_weighted: Whether lookups bring weights of ids.
 
     Raises:
         RequestError: The cache has no row, or the device is not the CPU.
@@ -282,10 +275,14 @@ class TieredShards(EmbeddingTables):
         except TooLargeError:
             if samples == 1:
                 raise
-            middle = samples // 2
-            parts = (slice(0, middle), slice(middle, samples))
-            halves = [_some_samples((values, offsets, weights), bags, part) for part in parts]
-            return torch.cat([self._score(*half) for half in halves])
+            lengths, halves = offsets.diff().view(bags, -1), []
+            for half in (slice(0, samples // 2), slice(samples // 2, samples)):
+                is_in = torch.zeros_like(lengths, dtype=torch.bool)
+                is_in[:, half] = True
+                kept = is_in.flatten().repeat_interleave(lengths.flatten())
+                bounds = torch.cat([offsets[:1], lengths[:, half].flatten().cumsum(0).to(offsets.dtype)])
+                halves.append(self._score(values[kept], bounds, None if weights is None else weights[kept]))
+            return torch.cat(halves)
         return self._pooled(batch.slots, offsets, weights)
 
     def _pooled(self, slots: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
@@ -378,14 +375,3 @@ class TieredShards(EmbeddingTables):
 
     def _apply(self, fn: Any, recurse: bool = True) -> nn.Module:
         return self  # it is built where it stays
-
-
-def _some_samples(ids: _Ids, bags: int, samples: slice) -> _Ids:
-    """Return samples of a batch of values, offsets and weights, each with the same number of bags."""
-    values, offsets, weights = ids
-    lengths = offsets.diff().view(bags, -1)
-    is_in = torch.zeros_like(lengths, dtype=torch.bool)
-    is_in[:, samples] = True
-    kept = is_in.flatten().repeat_interleave(lengths.flatten())
-    ends = lengths[:, samples].flatten().cumsum(0).to(offsets.dtype)
-    return values[kept], torch.cat([offsets[:1], ends]), None if weights is None else weights[kept]

@@ -19,7 +19,6 @@ from shunter.engine.job import Hooks
 from shunter.engine.probes.measurement import Measurement
 from shunter.engine.profiling.profiles import local_profiles
 from shunter.errors import HardwareError, first_line
-from shunter.extensions.distributed.executors.ray.network import network_between
 from shunter.extensions.distributed.executors.ray.node_trainer import (
     find_dataset,
     measure_on_node,
@@ -37,7 +36,12 @@ from shunter.extensions.distributed.executors.ray.slots import (
     never_moves,
     spread,
 )
-from shunter.extensions.distributed.executors.ray.training import NodeLostError, train_on_nodes, wait_until_known
+from shunter.extensions.distributed.executors.ray.training import (
+    NodeLostError,
+    network_between,
+    train_on_nodes,
+    wait_until_known,
+)
 from shunter.extensions.distributed.links.nodes import ClusterNode, alive_nodes, cluster_nodes, connected, placed
 from shunter.extensions.distributed.training import Division
 from shunter.extensions.distributed.training.stored import read_sharded, write_sharded
@@ -94,11 +98,8 @@ class Cluster:
     def profiles(self, processes: int = 1) -> list[HardwareProfile]:
         """Return the profiles of all nodes' accelerators; nodes that share a machine are measured one after another.
 
-        The profile of a CPU covers only the cores that Ray may allocate.
-
-        Args:
-            processes: Processes of a training run; for several, the profiles contain the cost of collectives between
-                nodes, measured once a day.
+        The profile of a CPU covers only the cores that Ray may allocate. For several processes of a training run, the
+        profiles contain the cost of collectives between nodes, measured once a day.
 
         Raises:
             HardwareError: a device cannot be measured.
@@ -231,13 +232,8 @@ class Cluster:
     ) -> Done:
         """Run one attempt of a training run with one process on each worker slot, without moving to other nodes.
 
-        Args:
-            task: The training; its checkpoints are copied into their folder on this machine.
-            slots: Worker slots, grouped by node.
-            hooks: Functions that are called in this process.
-            ledger: Record of the energy of the attempt.
-            on_begin: Called when the nodes have free resources for the training.
-            on_checkpoint: Called when a checkpoint has been copied to this machine.
+        The slots are grouped by node. `on_begin` is called when the nodes have free resources for the training, and
+        `on_checkpoint` when a checkpoint has been copied to this machine.
 
         Raises:
             NodeLostError: A node or a process died; the last checkpoint is on this machine.

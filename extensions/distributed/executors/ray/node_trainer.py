@@ -39,11 +39,11 @@ from shunter.engine.results import EpochReport, TrainResult
 from shunter.engine.stopping import StopReason
 from shunter.errors import DataError
 from shunter.extensions.distributed.executors.process_group import local_machine
-from shunter.extensions.distributed.executors.together import train_together
 from shunter.extensions.distributed.links.processes import NETWORK_INTERFACES, interface_of
 from shunter.extensions.distributed.training import Division, Sharding
 from shunter.extensions.distributed.training.folders import Folders
 from shunter.extensions.distributed.training.hosts import HostModel
+from shunter.extensions.distributed.training.processes import train_together
 from shunter.extensions.distributed.training.stored import ShardedWatch, gather_weights, write_sharded
 from shunter.hardware.meters.meter import EnergyMeter, measure_energy
 from shunter.hardware.types import Placement
@@ -230,13 +230,10 @@ class NodeTrainer:
 
 @dataclass(frozen=True)
 class Membership:
-    """Membership of one process in a group.
+    """Membership of one process in a group, whose first process waits for the others at `host` and `port`.
 
     Attributes:
-        name: Unique name of the group.
         keepers: For each process, the first rank on its node.
-        host: Address at which the first process waits for the others.
-        port: Port at the address.
     """
 
     name: str

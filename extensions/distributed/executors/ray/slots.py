@@ -67,13 +67,8 @@ def spread(
     """Return the placement of each of `count` parallel training runs, and how many share its node's processor.
 
     All get the same accelerator model and number of threads, because their measurements are compared. Processors are
-    divided if there are more training runs than nodes; a GPU takes one training run.
-
-    Args:
-        placement: the chosen placement, which comes first.
-        count: number of training runs.
-        nodes: Nodes of the cluster, by name.
-        counted: Plural noun for the training runs and option that sets their number, for the error message.
+    divided if there are more training runs than nodes; a GPU takes one training run. The chosen placement comes first.
+    For the error message, `counted` is a plural noun for the training runs, and the option that sets their number.
 
     Raises:
         RequestError: there are fewer GPUs of that model than training runs.

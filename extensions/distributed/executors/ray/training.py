@@ -1,18 +1,29 @@
-"""Caller's side of a training run on nodes: sends the task, follows it, and detects the loss of a node."""
+"""Caller's side of a training run on nodes: sends the task, follows it, and detects the loss of a node.
 
+The cost of collectives between nodes is measured by one process on each, and cached for a day.
+"""
+
+import hashlib
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import torch
+from pydantic import AwareDatetime
+
+from shunter.checked_json import read_or_quarantine
+from shunter.engine.checkpoint.checked_files import write_json
 from shunter.engine.execution import execution_of
 from shunter.engine.executors.checkpoint_files import Files
 from shunter.engine.executors.energy import add_parallel_readings
 from shunter.engine.executors.messages import Done, EnergyUsed, Failed, Message, Order, Task
 from shunter.engine.executors.remote_training import GRACE_SECONDS, LostError, RemoteTraining
 from shunter.engine.job import Hooks
-from shunter.errors import ShunterError, TrainingError, first_line
+from shunter.engine.profiling.profiles import MAX_AGE, ProfileKey
+from shunter.errors import HardwareError, ShunterError, TrainingError, first_line
 from shunter.extensions.distributed.executors.ray.node_trainer import (
     ANSWER_SECONDS,
     GroupTrainer,
@@ -20,12 +31,18 @@ from shunter.extensions.distributed.executors.ray.node_trainer import (
     NodeTrainer,
 )
 from shunter.extensions.distributed.executors.ray.slots import WorkerSlot
-from shunter.extensions.distributed.links.nodes import alive_nodes, placed, reserved
-from shunter.hardware.types import EnergyReading
+from shunter.extensions.distributed.links.collectives import fitted, timed
+from shunter.extensions.distributed.links.nodes import ClusterNode, alive_nodes, placed
+from shunter.frozen import Frozen
+from shunter.hardware.types import Collective, CollectiveCost, EnergyReading
+from shunter.settings import Settings
 
 END_SECONDS = 5.0  # time for processes to exit after the last message of the first process
 KNOWN_SECONDS = 60.0  # time until Ray detects a lost node; lost processes are detected at once
 REACH_SECONDS = 10.0  # time until processes that cannot reach each other count as lost
+LONGEST_PROBE_SECONDS = 300.0
+LINK = "gloo between nodes"
+NODE_LABEL = "ray.io/node-id"  # label of every node
 CONNECTION = ("gloo", "nccl", "connection", "tcpstore", "socket")  # parts of torch's errors about a lost process
 
 
@@ -46,17 +63,11 @@ def train_on_nodes(
     on_checkpoint: Callable[[Files], None],
     on_begin: Callable[[], None],
 ) -> Done:
-    """Train to completion in one process on each worker slot; all nodes have the data.
+    """Train to completion in one process on each worker slot, grouped by node; all nodes have the data.
 
-    Args:
-        slots: Worker slots, those of one node next to each other.
-        task: Training to run or to resume.
-        files: Files of the state to resume from; empty for a new training.
-        hooks: Functions that are called in this process.
-        is_together: Whether the processes form a group (possibly of one process), whose checkpoints are sharded.
-        on_energy: Called with the energy of all processes so far.
-        on_checkpoint: Called with the files of each new state.
-        on_begin: Called when Ray has reserved the resources of all processes.
+    A training resumes from the files of a state, unless they are empty. Processes that are together form a group
+    (possibly of one process), whose checkpoints are sharded. `on_energy` is called with the energy of all processes so
+    far, `on_begin` when Ray has reserved the resources of all processes.
 
     Raises:
         NodeLostError: A node or a process died.
@@ -64,9 +75,12 @@ def train_on_nodes(
         Exception: Error of the training, or of a hook.
     """
     import ray
-    from ray.util import remove_placement_group
+    from ray.util.placement_group import placement_group, remove_placement_group
 
-    group = reserved([slot.resources for slot in slots], [slot.node for slot in slots]) if len(slots) > 1 else None
+    group = None
+    if len(slots) > 1:  # reserve all of these resources, each on its node, or none of them
+        labels = [{NODE_LABEL: slot.node.node_id} for slot in slots]
+        group = placement_group([slot.resources for slot in slots], bundle_label_selector=labels)
     actors: list[Any] = []
     try:
         actors += [_actor(group, turn, slot, is_together=is_together) for turn, slot in enumerate(slots)]
@@ -232,3 +246,65 @@ def lost(node: str, error: BaseException) -> NodeLostError:
         f"The training on node {node} was lost, because its process ended ({first_line(error)}): its "
         "last checkpoint is kept, train again to resume from it."
     )
+
+
+class NetworkFile(Frozen):
+    """Content of `network-*.json` beside the profiles."""
+
+    key: ProfileKey
+    measured_at: AwareDatetime
+    collectives: tuple[CollectiveCost, ...]
+
+
+class NetworkProbe(GroupTrainer):
+    """Ray actor that takes part in the timing of collective operations between nodes."""
+
+    def durations(self) -> dict[tuple[Collective, int], list[float]]:
+        """Return the measured seconds of collective operations, for each repetition, by operation and message size."""
+        torch.set_num_threads(1)
+        with self._group("cpu"):
+            return dict(timed())
+
+
+def network_between(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
+    """Time collectives between one process on each node, or read the measurement of the last day.
+
+    Raises:
+        HardwareError: A node does not take part in the measurement.
+    """
+    names = "|".join(sorted(f"{node.host} {node.address} {node.name}" for node in nodes))
+    key = ProfileKey.of(hashlib.sha256(names.encode()).hexdigest()[:16])
+    path = Settings().profile_directory / f"network-{key.host}.json"
+    kept = read_or_quarantine(path, NetworkFile.model_validate_json)
+    if kept is not None and kept.key == key and timedelta(0) <= datetime.now(UTC) - kept.measured_at <= MAX_AGE:
+        return kept.collectives
+    measured = _measured(nodes)
+    content = NetworkFile(key=key, measured_at=datetime.now(UTC), collectives=measured)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_json(path, content.model_dump_json(indent=1))
+    return measured
+
+
+def _measured(nodes: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
+    import ray
+    from ray.exceptions import RayError
+
+    actors: list[Any] = [
+        ray.remote(NetworkProbe).options(num_cpus=0, **placed(node.node_id)).remote()  # pyright: ignore
+        for node in nodes
+    ]
+    try:
+        host, port = ray.get(actors[0].address.remote(), timeout=LONGEST_PROBE_SECONDS)
+        for actor, member in zip(actors, Membership.of_all([one.node_id for one in nodes], host, port), strict=True):
+            actor.join.remote(member)
+        asked = [actor.durations.remote() for actor in actors]
+        return fitted(ray.get(asked, timeout=LONGEST_PROBE_SECONDS)[0], len(nodes), LINK)
+    except RayError as error:
+        raise HardwareError(
+            f"The network between the nodes {', '.join(node.name for node in nodes)} cannot be measured "
+            f"({first_line(error)}): check that the nodes can connect to each other, or train in one "
+            "process."
+        ) from error
+    finally:
+        for actor in actors:
+            ray.kill(actor)

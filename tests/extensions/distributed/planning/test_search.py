@@ -18,8 +18,7 @@ from shunter.extensions.distributed.planning.machine import Machine, machine_of,
 from shunter.extensions.distributed.planning.options import best_of_both, differencing, greedy, options_of
 from shunter.extensions.distributed.planning.plan import Plan, SplitKind, plan_text
 from shunter.extensions.distributed.planning.report import TORCHREC, check_devices, choose_cautiously, search_plan
-from shunter.extensions.distributed.planning.search import Found, Search
-from shunter.extensions.distributed.planning.split_search import split_layers
+from shunter.extensions.distributed.planning.search import Found, Search, split_layers
 from shunter.extensions.distributed.planning.step import SimulatedPlan, StepModel, step_of
 from shunter.extensions.distributed.planning.totals import check_limits, totals_of
 from shunter.extensions.distributed.tables.sharding_types import Choice

@@ -17,7 +17,7 @@ from shunter.engine.loop.trainer import train
 from shunter.engine.results import EpochReport, TrainResult
 from shunter.extensions.distributed.executors.process_group import group_of_processes
 from shunter.extensions.distributed.executors.ray.cluster import Cluster, open_cluster
-from shunter.extensions.distributed.executors.ray.network import network_between
+from shunter.extensions.distributed.executors.ray.training import network_between
 from shunter.extensions.distributed.links.nodes import placed as on_node
 from shunter.extensions.distributed.tables.sharding_types import Choice as Placed
 from shunter.extensions.distributed.training import Division
