@@ -145,17 +145,6 @@ class _WorkerHandle:
     actor: Any
     prepared: object = None
 
-    def call(self, prepare: Callable[[], Any], work: Callable[[Any, Any], Any], item: Any) -> Any:
-        """Process an item on the node and wait for the result."""
-        import ray
-
-        asked = self.actor.do.remote(None if prepare is self.prepared else prepare, work, item)
-        failed, value = ray.get(asked)
-        self.prepared = prepare
-        if failed:
-            raise value
-        return value
-
 
 class Nodes:
     """Worker processes on the nodes of a cluster, one per core; a context manager that ends the processes.
@@ -194,6 +183,7 @@ class Nodes:
         Raises:
             DataError: `MOST_LOSSES` processes were lost while they processed this item.
         """
+        import ray
         from ray.exceptions import RayError
 
         for loss in range(1, MOST_LOSSES + 1):
@@ -202,7 +192,11 @@ class Nodes:
                 self._idle.put(None)  # wakes the next thread that waits for a process
                 break
             try:
-                answer = hand.call(prepare, work, item)
+                asked = hand.actor.do.remote(None if prepare is hand.prepared else prepare, work, item)
+                failed, answer = ray.get(asked)
+                hand.prepared = prepare
+                if failed:
+                    raise answer
             except RayError as error:
                 self._give_up(hand, error)
                 if loss == MOST_LOSSES:

@@ -147,10 +147,10 @@ def _given(run: RunContext, job: ClickJob, path: Path, placement: Placement) -> 
     )
     kept = _plan_path(run, job, placement)
     if not (step := _read_step(kept)):
-        executed = read_executed(Settings().executed_plans)
         machine = _machine(placement, run.profiles, _nodes(run, placement))
         asked = PlanRequest(batch_size=placement.batch_size, communication=plan.precision)
-        model = step_model(demand_of(run.dataset, job.spec), machine, asked, executed)
+        demand = demand_of(run.dataset, job.spec)
+        model = step_model(demand, machine, asked, read_executed(Settings().executed_plans))
         step = simulated_step(model, plan.choices(names))
         _keep(run, kept, plan, step)
     return plan, step

@@ -7,8 +7,7 @@ import faulthandler
 import os
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from multiprocessing.connection import Connection
@@ -17,7 +16,6 @@ from pathlib import Path
 import torch
 from torch import distributed as dist
 
-from shunter.engine.config import Execution
 from shunter.engine.executors.messages import Done, EpochEnded, Failed, Message, Progress, Stop, Task, receive, send
 from shunter.engine.job import Hooks
 from shunter.errors import ShunterError
@@ -36,7 +34,8 @@ def main(folder: Path, rank: int) -> int:
     task, sharding = read_private(folder / TASK)
     assert task.checkpointing is not None, "the weights are returned as files"
     execution = task.job.execution
-    device = f"cuda:{os.environ['LOCAL_RANK']}" if execution.device.startswith("cuda") else execution.device
+    on_gpu = execution.device.startswith("cuda")
+    device = f"cuda:{os.environ['LOCAL_RANK']}" if on_gpu else execution.device
     job = replace(task.job, execution=replace(execution, device=device))
     connection, hooks, read = None, Hooks(), None
     if rank == 0:  # which reports the progress to the process that started the training
@@ -46,29 +45,20 @@ def main(folder: Path, rank: int) -> int:
             on_step=lambda done, total: _send(connection, Progress(done, total)),
         )
         read = partial(_read, connection)
+    if on_gpu:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    join_group(folder, "cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=None)
     try:
-        with _group(folder, execution):
-            last: Message = Done(*train_together(job, hooks, task.checkpointing, sharding, read=read))
+        last: Message = Done(*train_together(job, hooks, task.checkpointing, sharding, read=read))
     except KeyboardInterrupt as error:  # the state has been saved
         last = Failed(error)
     except ShunterError as error:
         _send(connection, Failed(error))
         raise
-    _send(connection, last)
-    return 0
-
-
-@contextmanager
-def _group(folder: Path, execution: Execution) -> Iterator[None]:
-    """Join the process group: gloo for CPUs, and NCCL as well for GPUs."""
-    on_gpu = execution.device.startswith("cuda")
-    if on_gpu:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    join_group(folder, "cpu:gloo,cuda:nccl" if on_gpu else "gloo", timeout=None)
-    try:
-        yield
     finally:
         dist.destroy_process_group()
+    _send(connection, last)
+    return 0
 
 
 def _read(connection: Connection) -> Stop | None:

@@ -38,14 +38,9 @@ log = logging.getLogger(__name__)
 def measure_collectives(processes: int, message_bytes: Sequence[int] = MESSAGE_BYTES) -> tuple[CollectiveCost, ...]:
     """Time all-reduce, all-to-all, reduce-scatter and all-gather between processes of one thread each.
 
-    The processes communicate over loopback by gloo, as multi-process training on a CPU does.
-
-    Args:
-        processes: Number of processes, at least two.
-        message_bytes: At least three sizes, multiples of four bytes for each process.
-
-    Returns:
-        One cost for each operation; an operation without a fitted bandwidth is logged and left out.
+    At least two processes communicate over loopback by gloo, as multi-process training on a CPU does. There are at
+    least three message sizes, multiples of four bytes for each process. An operation without a fitted bandwidth is
+    logged and left out.
 
     Raises:
         HardwareError: the processes failed.

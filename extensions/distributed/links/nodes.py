@@ -45,8 +45,7 @@ class ClusterNode(Frozen):
 def connected(address: str) -> Iterator[None]:
     """Connect to a Ray cluster while the block runs; an existing connection is used and stays open.
 
-    Args:
-        address: Address `host:port` of the head node, `auto` for the cluster that this machine is part of.
+    The address is `host:port` of the head node, or `auto` for the cluster that this machine is part of.
 
     Raises:
         HardwareError: no cluster answers at the address.

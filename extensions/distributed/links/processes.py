@@ -148,9 +148,8 @@ def run_group(module: str, folder: Path, processes: int, *, threads: int, on_rep
 def run_member(main: Callable[[Path, Report], None]) -> NoReturn:
     """Run `main` as one process of a group and exit; never returns.
 
-    Args:
-        main: Called with the folder that the processes of the group share, and with a function that reports a name and
-            a value to the process that started the group. Only the reports of the first process are sent.
+    `main` gets the folder that the processes of the group share, and a function that reports a name and a value to the
+    process that started the group. Only the reports of the first process are sent.
     """
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     end_process(folder, rank, lambda: main(folder, _reporter(rank)))
@@ -179,12 +178,9 @@ def end_process(folder: Path, rank: int, work: Callable[[], int | None]) -> NoRe
 def join_group(folder: Path, backend: str = "gloo", timeout: timedelta | None = TIMEOUT) -> None:
     """Join torch's default process group; all processes of the `Group` must join.
 
-    The rendezvous is a file in the folder, so that no process listens on the network for it.
-
-    Args:
-        folder: Folder of the group.
-        backend: Backend of the process group, `gloo` or a backend registered with torch.
-        timeout: Longest time that a process waits for the other processes; None is torch's default.
+    The rendezvous is a file in the folder of the group, so that no process listens on the network for it. The backend
+    is `gloo` or one that is registered with torch. A process waits for the others for at most the timeout (None:
+    torch's default).
     """
     from torch import distributed
 

@@ -151,12 +151,7 @@ class SimulatedStep(Frozen):
 
 
 class ExecutedPlan(Frozen):
-    """Plan that a training run has executed.
-
-    Attributes:
-        key: Unique key, so that the plan counts once.
-        measured_seconds: Measured time of a step.
-    """
+    """Plan that a training run has executed, and its measured step; a plan counts once by its unique key."""
 
     key: str
     measured_seconds: Positive

@@ -22,8 +22,14 @@ from typing import Literal
 from shunter.extensions.distributed.planning.demand import FLOAT_BYTES, ModelDemand, TableDemand
 from shunter.extensions.distributed.planning.device_costs import RowCosts
 from shunter.extensions.distributed.planning.machine import Machine
-from shunter.extensions.distributed.planning.plan import KINDS, Kind
-from shunter.extensions.distributed.tables.sharding_types import BY_ROW, OF_HOSTS, Choice, CommunicationPrecision
+from shunter.extensions.distributed.tables.sharding_types import (
+    BY_ROW,
+    OF_HOSTS,
+    SHARDING_TYPES,
+    Choice,
+    CommunicationPrecision,
+    ShardingType,
+)
 
 TICK = 2.0**-44  # of a second
 ID_BYTES = 4
@@ -43,7 +49,7 @@ DISTINCT_PASSES = 60  # over the ids of a device as eight bytes each, to number 
 COPIES = 2  # beside its weights, of a table that every device keeps: its gradient, and the message of all gradients
 
 
-Group = Kind | Literal["one_by_one"]
+Group = ShardingType | Literal["one_by_one"]
 
 
 Contribution = tuple[tuple[int, float], ...]
@@ -60,7 +66,7 @@ class Layout:
     def __init__(self, machine: Machine) -> None:
         self.count, self.hosts, self.per_host = len(machine.devices), machine.hosts, machine.per_host
         self.groups: tuple[Group, ...] = (
-            *(kind for kind in KINDS if self.hosts > 1 or kind not in OF_HOSTS),
+            *(kind for kind in SHARDING_TYPES if self.hosts > 1 or kind not in OF_HOSTS),
             "one_by_one",
         )
         self._host_base = len(FIELDS) * len(self.groups) * self.count

@@ -83,10 +83,7 @@ def samples_by_rate(machine: Machine, demand: ModelDemand, batch_size: int) -> t
 
     `shunter train` gives every process an equal part, as TorchRec's row-wise exchanges require.
     The constant time of a step (dispatch of operators) makes a small part slower. The rates are therefore computed
-    again for the resulting parts.
-
-    Returns:
-        None if all devices are equal, or if a device would get no sample.
+    again for the resulting parts. None is returned if all devices are equal, or if a device would get no sample.
     """
     count = len(machine.devices)
     kinds = {(device.profile.accelerator.name, device.share) for device in machine.devices}

@@ -139,10 +139,7 @@ def best_by_states(
     """Find the plan with the shortest simulated step among the placements that each table may have.
 
     The step of the plan `known`, which fits, is an upper bound. The search stops at the time `until` of the clock, or
-    beyond `most_states` states after a table.
-
-    Returns:
-        Best plan and bound; None if the search was stopped.
+    beyond `most_states` states after a table; the result is then None.
     """
     begun = clock()
     for keeps_all, ends in ((True, begun + (until - begun) / 2), (False, until)):

@@ -72,11 +72,7 @@ class _Columns:
 def solve(
     model: StepModel, options: Sequence[Sequence[Choice]], most_seconds: float
 ) -> tuple[tuple[Choice, ...] | None, float]:
-    """Solve the mixed-integer program whose solution is the fastest plan of a step, within `most_seconds`.
-
-    Returns:
-        The best plan found, None without a plan, and the lower bound of the step in seconds that was proven in time.
-    """
+    """Return the fastest plan that the solver finds within `most_seconds` (or None), and the proven lower bound."""
     from scipy.optimize import Bounds, LinearConstraint, milp
 
     columns, rows = _Columns(model, options), _Rows()

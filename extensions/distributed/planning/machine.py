@@ -29,12 +29,7 @@ EXAMPLE = "hosts: [{name: a, accelerator: NVIDIA A100 SXM4 80GB, count: 8}]"
 
 @dataclass(frozen=True, kw_only=True)
 class Channel:
-    """Latency and bandwidth of a device's link, while the device sends and receives equal amounts.
-
-    Attributes:
-        latency_seconds: Latency of one collective operation.
-        bytes_per_second: Rate in one direction.
-    """
+    """Latency of a collective on a device's link, and its rate in each direction if both are in use."""
 
     latency_seconds: float
     bytes_per_second: float

@@ -13,7 +13,6 @@ from shunter.errors import RequestError
 from shunter.extensions.distributed.tables.sharding_types import (
     BY_COLUMN,
     OF_HOSTS,
-    SHARDING_TYPES,
     Choice,
     CommunicationPrecision,
     ShardingType,
@@ -23,8 +22,6 @@ from shunter.ingestion.sources.guard import check_text
 from shunter.validation import clause, sentence
 from shunter.yaml_file import read_yaml
 
-Kind = ShardingType
-KINDS = SHARDING_TYPES
 SplitKind = Literal["output_split", "input_split", "host_output_split", "host_input_split", "sharded", "hybrid_sharded"]
 LayerKind = Literal["data_parallel"] | SplitKind
 EXAMPLE = "devices: [cpu.0, cpu.1]"
@@ -52,7 +49,7 @@ class TablePlacement(Frozen):
 
     rows: int = Field(ge=1)
     width: int = Field(ge=1)
-    kind: Kind
+    kind: ShardingType
     devices: tuple[int, ...] = ()
     replicated_rows: int = Field(default=0, ge=0)
 
@@ -68,13 +65,10 @@ class Plan(Frozen):
     """Plan that places all tables and layers of a model.
 
     Attributes:
-        model: Family of the model.
-        data: Data set that the plan was made for.
         fingerprint: Fingerprint of the names and shapes of the tables, because a plan fits no other model.
         batch_size: Samples per step, summed over all devices, for which the plan was searched.
         devices_per_host: Devices of each host; `devices` lists them host by host.
         precision: Precision in which pooled rows and their gradients are sent.
-        tables: Placement of each table by its field's name.
         layers: Layers that are not data parallel, by their names
             (`shunter.extensions.distributed.planning.dense_split`); only simulated.
         samples: Samples per step on each device, if unequal; only simulated.

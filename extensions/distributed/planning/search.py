@@ -59,8 +59,6 @@ class Found:
     Attributes:
         bound_seconds: Lower bound of the step time of all plans in the space.
         beginnings: Simulated step of each initial plan that fits, by its name.
-        simulations: Number of simulated plans.
-        seconds: Duration of the search.
         proof: Method that proves that no plan is faster; empty without a proof.
     """
 
@@ -385,12 +383,8 @@ def search_with_layers(
 ) -> tuple[StepModel, Found]:
     """Search tables and layers in turn: layers for manually placed tables, tables for these layers, then layers again.
 
-    Returns:
-        The model with the layers that were found, and the plan of its tables. Other plans keep a copy of every layer
-        on each device; the bound holds for all divisions of layers.
-
-    Raises:
-        InfeasibleError: Tables and layers do not fit into memory.
+    The result is the model with the layers that were found, and the plan of its tables. Other plans keep a copy of
+    every layer on each device; the bound holds for all divisions of layers.
     """
     costs = model.costs
     first = model.with_layers(split_layers(model, manual_plan(costs.demand, model.machine)))

@@ -41,12 +41,7 @@ class Task:
 
 
 class TaskGraph:
-    """Tasks of a step with their dependencies; the plan determines the seconds of each task.
-
-    Args:
-        tasks: Tasks in topological order: dependencies first.
-        resources: Names of the devices and links.
-    """
+    """Tasks of a step, dependencies first, and names of devices and links; the plan determines the tasks' seconds."""
 
     def __init__(self, tasks: Sequence[Task], resources: Sequence[str]) -> None:
         self.tasks, self.resources = tuple(tasks), tuple(resources)

@@ -13,8 +13,6 @@ class PlanTotals(Frozen):
     """Time, energy and cost of some epochs, without validation and checkpoints.
 
     Attributes:
-        epochs: Number of passes over the training data.
-        hours: Simulated time.
         kwh: Estimated energy: the busy power of all devices for the whole time; None if unknown.
         cost: Cost of all devices; None if the request names no price.
     """

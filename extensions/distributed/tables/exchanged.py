@@ -238,12 +238,7 @@ class RowExchange:
 
 @dataclass(frozen=True)
 class _Memory:
-    """Rows with their optimiser state.
-
-    Attributes:
-        weight: Rows, `[rows, width]`.
-        sums: Adagrad sums, `[rows]`.
-    """
+    """Rows, `[rows, width]`, with their Adagrad sums, `[rows]`."""
 
     weight: Tensor
     sums: Tensor

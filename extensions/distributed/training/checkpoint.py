@@ -48,9 +48,8 @@ from shunter.engine.checkpoint.training_tensors import (
 from shunter.engine.memory import available_memory_bytes
 from shunter.errors import CheckpointError, ShunterError
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
-from shunter.extensions.distributed.training.agreement import all_do, from_all
 from shunter.extensions.distributed.training.folders import Folders, FolderWriter, files_in
-from shunter.extensions.distributed.training.hosts import HostModel
+from shunter.extensions.distributed.training.hosts import HostModel, all_do, from_all
 from shunter.extensions.distributed.training.stored import (
     BEST,
     DENSE,

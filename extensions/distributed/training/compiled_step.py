@@ -20,8 +20,7 @@ from shunter.engine.config import Execution
 from shunter.engine.loop.compile import compile_layers
 from shunter.engine.loop.loss import weighted_sum
 from shunter.engine.loop.step import autocast, seeded
-from shunter.extensions.distributed.training.agreement import from_all
-from shunter.extensions.distributed.training.hosts import HostModel
+from shunter.extensions.distributed.training.hosts import HostModel, from_all
 from shunter.extensions.distributed.training.loader import BatchShare, own_losses
 from shunter.models.registry import Model, layer_inputs
 
@@ -195,10 +194,8 @@ def compile_together(
     On a CPU, for layers whose only state is their weights, it is the whole step except for the tables and the update.
     Otherwise it is only the layers. The first process compiles before the others, which then find most results in
     torch's cache on this machine. If compilation fails in one process, no process compiles. The weights and the random
-    state do not change; the batch gives the shapes.
-
-    Returns:
-        Seconds until all processes have compiled; None if none has compiled.
+    state do not change; the batch gives the shapes. The result are the seconds until all processes have compiled; None
+    if none has compiled.
     """
     if isinstance(model, HostModel):
         log.warning("The layers are not compiled, because hosts have different towers.")

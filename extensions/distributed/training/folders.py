@@ -23,7 +23,7 @@ from shunter.engine.checkpoint.checked_files import PARTIAL, write_json
 from shunter.engine.checkpoint.generations import Part, StoredFile, base_chain, hash_of
 from shunter.engine.checkpoint.storage import write_tensors
 from shunter.errors import CheckpointError
-from shunter.extensions.distributed.training.agreement import all_do, from_all
+from shunter.extensions.distributed.training.hosts import all_do, from_all
 from shunter.extensions.distributed.training.stored import DENSE, FORMAT, INDEX, bytes_in, file_of
 from shunter.files import sync_directory
 

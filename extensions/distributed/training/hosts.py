@@ -1,11 +1,13 @@
 """Groups of processes within a host and across hosts of equal size, their traffic, and models divided over hosts.
 
+All processes can also act together: a failure in one process is then raised in all.
+
 A model whose layers are divided over hosts averages gradients and gathers weights by its own methods.
 """
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
@@ -14,7 +16,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from shunter.engine.config import Hyperparameters
-from shunter.errors import RequestError
+from shunter.errors import CheckpointError, RequestError, ShunterError
 from shunter.extensions.distributed.tables.exchanged import exchanged
 from shunter.extensions.distributed.training.plan import Machine
 from shunter.models.recommender import Recommender
@@ -119,6 +121,31 @@ class _Exchange(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
         returned = ctx.members.all_to_all(gradients[0], ctx.receive_sizes, ctx.send_sizes, "backward")
         return returned, None, None, None
+
+
+def from_all(value: Any, group: dist.ProcessGroup | None = None) -> Sequence[Any]:
+    """Gather a small, picklable value from every process of a group; return the values in the order of the ranks."""
+    values: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value, group=group)
+    return values
+
+
+def all_do(work: Callable[[], None], group: dist.ProcessGroup | None = None) -> None:
+    """Run a function in every process, and wait until all have run it.
+
+    Raises:
+        ShunterError: The function failed in a process; the error of the first failed process is raised in all.
+    """
+    problem = None
+    try:
+        work()
+    except ShunterError as error:
+        problem = error
+    except OSError as error:
+        problem = CheckpointError(f"The checkpoint cannot be written ({error}): free the disk, then train again.")
+    problems = [error for error in from_all(problem, group) if error is not None]
+    if problems:
+        raise problems[0]
 
 
 class HostModel(Recommender):

@@ -143,7 +143,6 @@ class Sharding:
     """Options of dividing tables among processes.
 
     Attributes:
-        machine: Measured memory and speeds.
         types: Sharding types that the planner may use; by default those with the same result as a single process.
         precision: Precision in which pooled rows and their gradients travel between processes.
         processes_per_node: Number of processes on each node; None if all are on one node.

@@ -33,11 +33,10 @@ from shunter.engine.stopping import StopKind, StopReason
 from shunter.errors import RequestError, UnsupportedError
 from shunter.extensions.distributed.tables.exchanged import of_all
 from shunter.extensions.distributed.tables.sharded import ShardedEmbeddings
-from shunter.extensions.distributed.training.agreement import from_all
 from shunter.extensions.distributed.training.checkpoint import ShardedCheckpoint
 from shunter.extensions.distributed.training.compiled_step import GradientBuckets, compile_together
 from shunter.extensions.distributed.training.folders import Folders
-from shunter.extensions.distributed.training.hosts import HostModel
+from shunter.extensions.distributed.training.hosts import HostModel, from_all
 from shunter.extensions.distributed.training.loader import BatchShare, ShareLoader, own_losses
 from shunter.extensions.distributed.training.plan import Sharding, make_plan, with_stored_machine
 from shunter.model_families import MODEL_FAMILIES, reads_positions

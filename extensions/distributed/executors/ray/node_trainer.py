@@ -248,11 +248,6 @@ class Membership:
         name, keepers = uuid.uuid4().hex, tuple(node_ids.index(one) for one in node_ids)
         return [cls(name, rank, keepers, host, port) for rank in range(len(node_ids))]
 
-    @property
-    def processes(self) -> int:
-        """Return the number of all processes."""
-        return len(self.keepers)
-
 
 class GroupTrainer(NodeTrainer):
     """Actor that trains on a node together with other processes of a group; the first process reports."""
@@ -314,18 +309,18 @@ class GroupTrainer(NodeTrainer):
         """Join torch's default group while the block runs: gloo over the nodes' network, and NCCL as well for GPUs."""
         import ray
 
-        member = self._member
+        member, count = self._member, len(self._member.keepers)
         interface = interface_of(ray.util.get_node_ip_address())
         os.environ |= dict.fromkeys(NETWORK_INTERFACES, interface)
         # TorchRec sees all processes as one host: division by hosts would change the order of additions.
-        os.environ |= {"RANK": str(member.rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(member.processes)}
+        os.environ |= {"RANK": str(member.rank), "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": str(count)}
         on_gpu = device.startswith("cuda")
         if on_gpu:
             torch.cuda.set_device(0)  # Ray shows each actor its own GPU alone
         store = dist.TCPStore(  # pyright: ignore[reportPrivateImportUsage]
             member.host,
             member.port,
-            member.processes,
+            count,
             is_master=member.rank == 0,
             timeout=timedelta(seconds=MEET_SECONDS),
             wait_for_workers=False,
@@ -335,7 +330,7 @@ class GroupTrainer(NodeTrainer):
             "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
             store=dist.PrefixStore(member.name, store),  # pyright: ignore[reportPrivateImportUsage]
             rank=member.rank,
-            world_size=member.processes,
+            world_size=count,
         )
         yield
         dist.barrier()  # no folder is removed while other processes read it

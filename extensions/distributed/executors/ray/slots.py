@@ -194,10 +194,7 @@ class _Sender(Protocol):
 class RayExecutor(Executor):
     """Executor that trains on a node of the cluster, and on another node if that node dies.
 
-    Args:
-        placement: First placement of the training runs.
-        ledger: Record of the energy of the training runs.
-        shared_by: Number of executors that share the node, including this one.
+    The ledger records the energy of the training runs; `shared_by` executors share the node, including this one.
     """
 
     eager_because = "the training runs on another machine"

@@ -9,8 +9,6 @@ from typer.testing import CliRunner
 
 from shunter.errors import RequestError
 from shunter.extensions.distributed.planning.plan import (
-    KINDS,
-    Kind,
     Plan,
     TablePlacement,
     check_fits,
@@ -18,6 +16,7 @@ from shunter.extensions.distributed.planning.plan import (
     plan_text,
     read_plan,
 )
+from shunter.extensions.distributed.tables.sharding_types import SHARDING_TYPES, ShardingType
 from shunter.flows.command import cli
 from shunter.flows.command.cli import app
 from shunter.requests import TrainRequest
@@ -28,7 +27,7 @@ PER_HOST = 2
 
 @st.composite
 def placements(draw: st.DrawFn) -> TablePlacement:
-    kind: Kind = draw(st.sampled_from([one for one in KINDS if one != "table_column_wise"]))
+    kind: ShardingType = draw(st.sampled_from([one for one in SHARDING_TYPES if one != "table_column_wise"]))
     rows = draw(st.integers(1, 10**9))
     devices = {
         "data_parallel": (),
