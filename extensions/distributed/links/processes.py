@@ -148,8 +148,8 @@ def run_group(module: str, folder: Path, processes: int, *, threads: int, on_rep
 def run_member(main: Callable[[Path, Report], None]) -> NoReturn:
     """Run `main` as one process of a group and exit; never returns.
 
-    `main` gets the folder that the processes of the group share, and a function that reports a name and a value to the
-    process that started the group. Only the reports of the first process are sent.
+    `main` gets the folder of the group, and a function that reports a name and a value to the process that started the
+    group. Only the reports of the first process are sent.
     """
     folder, rank = Path(sys.argv[1]), int(os.environ["RANK"])
     end_process(folder, rank, lambda: main(folder, _reporter(rank)))
