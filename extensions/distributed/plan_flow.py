@@ -70,10 +70,7 @@ def plan(
     run_id = start_run(f"{spec.family} on {dataset.name}", "plan", flow_run_id=flow_run.get_id())
     with closing(run_id):
         report = search_for_plan(dataset, spec, request, profiles)
-        # Runs of a Prefect deployment may write only below SHUNTER_HOME.
-        home = Settings().home / "plans" / run_id
-        path = home / (Path(out).name or "plan.yaml") if is_foreign_request() else Path(out)
-        files = write_plan(report, path)
+        files = write_plan(report, _plan_path(out, run_id))
         run = open_run(run_id)
         params: dict[str, str | int] = {
             "model": report.plan.model,
@@ -111,6 +108,11 @@ def _show(report: PlanReport, run_id: str, files: list[Path]) -> None:
         zip(("Plan file", "Picture of the step", "Trace of the step"), (path.name for path in files), strict=True)
     )
     show_result("plan", sentence, markdown_table(rows), run_id=run_id, files=named)
+
+
+def _plan_path(out: str, run_id: str) -> Path:
+    """Return the path of the plan file; runs of a Prefect deployment may write only below SHUNTER_HOME."""
+    return Settings().home / "plans" / run_id / (Path(out).name or "plan.yaml") if is_foreign_request() else Path(out)
 
 
 @task(name="search for a plan", cache_policy=NO_CACHE)

@@ -169,8 +169,8 @@ def test_processes_without_a_plan_get_one_that_they_keep_and_learn_from(
     assert told[-1] == ("compiled", found.step.predicted_seconds, 0.1)
     TablePlanner().keep_step(run, found, trained)
     TablePlanner().keep_step(run, found, trained)
-    (plan,) = read_executed(Settings().executed_plans, executed_on(run.profiles[0], 2, 1))
-    assert plan.measured_seconds == 0.1
+    (plan,) = read_executed(Settings().executed_plans)
+    assert (plan.measured_seconds, plan.step.machine) == (0.1, executed_on(run.profiles[0], 2, 1))
     assert told[-1] == ("member", found.step.predicted_seconds, 0.1)
     fewer = placement.model_copy(update={"threads": 8})
     assert not trains_as_simulated(fewer, run.profiles, found.step), "threads that were not simulated"
