@@ -13,6 +13,7 @@ from shunter.extensions.distributed.tables.sharding_types import (
     EXACT_SHARDING_TYPES,
     OF_HOSTS,
     Choice,
+    ShardingType,
     can_divide_rows,
 )
 from shunter.extensions.distributed.tables.torchrec_tables import build_sharder, table_collection, table_name
@@ -37,7 +38,7 @@ def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] 
     collection = table_collection(
         [table.rows for table in demand.tables], [table.width for table in demand.tables], 0.1, table_of
     )
-    kinds = EXACT_SHARDING_TYPES if space == "exact" else (*EXACT_SHARDING_TYPES, *BY_COLUMN)
+    kinds: tuple[ShardingType, ...] = EXACT_SHARDING_TYPES if space == "exact" else (*EXACT_SHARDING_TYPES, *BY_COLUMN)
     allowed = [kind for kind in kinds if machine.hosts > 1 or kind not in OF_HOSTS]
     limits = [
         (
