@@ -38,9 +38,9 @@ def torchrec_choices(costs: TableCosts, space: Space = "exact") -> list[Choice] 
     collection = table_collection(
         [table.rows for table in demand.tables], [table.width for table in demand.tables], 0.1, table_of
     )
-    kinds: tuple[ShardingType, ...] = EXACT_SHARDING_TYPES if space == "exact" else (*EXACT_SHARDING_TYPES, *BY_COLUMN)
-    allowed = [kind for kind in kinds if machine.hosts > 1 or kind not in OF_HOSTS]
-    limits = [
+    kinds = EXACT_SHARDING_TYPES if space == "exact" else (*EXACT_SHARDING_TYPES, *BY_COLUMN)
+    allowed: list[ShardingType] = [kind for kind in kinds if machine.hosts > 1 or kind not in OF_HOSTS]
+    limits: list[tuple[list[ShardingType], list[float]]] = [
         (
             [kind for kind in allowed if kind not in BY_ROW or can_divide_rows(table.rows, count)],
             [max(table.ids_per_sample / table.bags, 1e-3)] * table.bags,
