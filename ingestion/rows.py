@@ -17,7 +17,7 @@ from shunter.ingestion.sources.files import read_blocks
 from shunter.ingestion.sources.guard import Budget
 from shunter.ingestion.sources.open import check_listed_once, find_files, format_of_files, rows_source
 from shunter.ingestion.sources.recognise import csv_delimiter, first_lines, header_of, likely_encoding
-from shunter.ingestion.sources.tabular import CsvForm, TableChunk, read_csv, without_blank_rows
+from shunter.ingestion.sources.tabular import CsvForm, TableChunk, TableSource, read_csv, without_blank_rows
 from shunter.requests.source import CRITEO, CSV, PARQUET
 
 ReadFile = Callable[[Path, Sequence[str], Sequence[str]], Iterator[pl.DataFrame]]
@@ -59,14 +59,15 @@ def read_rows(
 def _reader(paths: tuple[Path, ...], data_format: str | None, encoding: str) -> ReadFile:
     data_format = format_of_files(paths, data_format)
     known: dict[str, ReadFile] = {CRITEO: _criteo, CSV: partial(_csv, encoding=encoding)}
-    return known.get(data_format) or partial(_of_source, paths=paths, data_format=data_format)
+    if data_format == PARQUET:
+        return lambda path, columns, optional: _of_source(path, columns, optional, rows_source((path,), PARQUET), True)
+    # One source for all files, since it reads the tables that it joins once.
+    return known.get(data_format) or partial(_of_source, source=rows_source(paths, data_format), is_parquet=False)
 
 
 def _of_source(
-    path: Path, columns: Sequence[str], optional: Sequence[str], *, paths: tuple[Path, ...], data_format: str
+    path: Path, columns: Sequence[str], optional: Sequence[str], source: TableSource, is_parquet: bool
 ) -> Iterator[pl.DataFrame]:
-    is_parquet = data_format == PARQUET
-    source = rows_source((path,) if is_parquet else paths, data_format)
     found = source.names(path)
     wanted = [*columns, *(name for name in optional if name in found)]
     for chunk in source.rows(path, wanted, Budget.of_settings(), whose="that the model reads"):

@@ -1,6 +1,7 @@
 """Combination of several predicted log odds into one, for ensembles that need more than a weighted mean."""
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal, get_args
 
 import torch
@@ -41,6 +42,9 @@ class Combination(Record):
     def __post_init__(self) -> None:
         if self.by not in get_args(CombineBy):  # from a file of another version
             raise ValueError(f"unknown method to combine models: {self.by!r}")
+        numbers = [self.slope, self.intercept, *chain.from_iterable((*self.references, *self.knots))]
+        if not all(isinstance(number, int | float) for number in numbers):
+            raise ValueError("a combination of models consists of numbers")
 
 
 class Combiner(nn.Module):

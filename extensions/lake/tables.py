@@ -64,9 +64,9 @@ class DeltaStore(_TableStore):
         from deltalake.exceptions import TableNotFoundError
 
         shown_address, location = f"delta:{address.location}", address.location
-        if "://" not in location:
-            location = str(Path(location).expanduser().resolve())
         try:
+            if "://" not in location:
+                location = str(Path(location).expanduser().resolve())
             table = DeltaTable(location)
         except TableNotFoundError as error:
             raise NoObjectError(shown_address, "is not a Delta Lake table") from error

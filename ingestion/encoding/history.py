@@ -104,12 +104,16 @@ class HistoryLog:
         """Build the histories part by part, after all rows are appended."""
         for part in range(PARTS):
             self._part_starts.append(self._histories.tell())
-            pieces = [np.empty(0, _EVENT)]
-            for start, bounds in self._batches:
-                self._events.seek(start + int(bounds[part]) * _EVENT.itemsize)
-                size = int(bounds[part + 1] - bounds[part]) * _EVENT.itemsize
-                pieces.append(np.frombuffer(self._events.read(size), _EVENT))
-            self._build_part(part, np.concatenate(pieces))
+            self._build_part(part, self._read_part(part))
+
+    def _read_part(self, part: int) -> NDArray[np.void]:
+        """Read the events of a part; the pieces are freed when it returns."""
+        pieces = [np.empty(0, _EVENT)]
+        for start, bounds in self._batches:
+            self._events.seek(start + int(bounds[part]) * _EVENT.itemsize)
+            size = int(bounds[part + 1] - bounds[part]) * _EVENT.itemsize
+            pieces.append(np.frombuffer(self._events.read(size), _EVENT))
+        return np.concatenate(pieces)
 
     def read(self) -> Iterator[Bag]:
         """Yield a bag for each appended batch, in the order of `append`: the history of each row, oldest item first."""

@@ -67,6 +67,7 @@ def injected(
     Yields:
         Number of bits, or rows, with faults, including bits that are stuck at their correct value.
     """
+    assert all(one.is_contiguous() for one in tensors), "faults of a copy would change nothing"
     random = np.random.default_rng(seed)
     if errors.kind == "rows":
         drawn = [(table, _positions(random, len(table[0]), errors.rate)) for table in rows]

@@ -46,7 +46,7 @@ from shunter.extensions.distributed.links.nodes import ClusterNode, alive_nodes,
 from shunter.extensions.distributed.training import Division
 from shunter.extensions.distributed.training.stored import read_sharded, write_sharded
 from shunter.hardware.meters.meter import EnergyMeter
-from shunter.hardware.types import HardwareProfile, Placement
+from shunter.hardware.types import CollectiveCost, HardwareProfile, Placement
 from shunter.models.graph import GraphSpec
 from shunter.models.spec import ModelSpec
 
@@ -122,10 +122,18 @@ class Cluster:
                 offered.append(named.with_cores(cores) if cores else named)
         if processes == 1 or len(self.nodes) == 1:
             return offered
-        between = network_between(list(self.nodes.values())[:MOST_MEASURED])
+        between = self.network()
         return [
             one.model_copy(update={"collectives": between}) if one.accelerator.kind == "cpu" else one for one in offered
         ]
+
+    def network(self) -> tuple[CollectiveCost, ...]:
+        """Return the cost of collectives between the first few nodes, measured once a day.
+
+        Raises:
+            HardwareError: A node does not take part in the measurement.
+        """
+        return network_between(list(self.nodes.values())[:MOST_MEASURED])
 
     def measure(
         self, dataset: Dataset, spec: ModelSpec | GraphSpec, placement: Placement, steps: int
