@@ -105,7 +105,12 @@ def compute_task_metrics(
 ) -> Metrics:
     """Compute the metrics of predictions for each task.
 
-    The arguments are those of `compute_metrics`, with the shape `[rows, tasks]` for several tasks, the main task first.
+    Args:
+        tasks: Names, the main task first; empty or one name for a single task.
+        labels: 0 or 1, `[rows]`, or `[rows, tasks]` with several tasks.
+        logits: Predicted log odds, of the same shape.
+        weights: Not negative, of the same shape; None weights all rows alike.
+        number: Description of a single label that is a number; None for clicks.
 
     Raises:
         DataError: There is no row.

@@ -20,7 +20,12 @@ LARGEST_EXPONENT = 30.0  # of a predicted count or amount, so that no output ove
 
 
 class NumberLoss(ABC):
-    """Loss of a label that is a number."""
+    """Loss of a label that is a number.
+
+    Args:
+        label: Loss and scale of the label.
+        parameter: Parameter of the loss; 0 if it takes none.
+    """
 
     def __init__(self, label: NumberLabel, parameter: float) -> None:
         self.label, self.parameter = label, parameter

@@ -44,7 +44,9 @@ class Overrides:
 def read_overrides(model: str, entries: Sequence[str]) -> Overrides:
     """Parse the `--set` entries for a model; for `auto`, all families that it stands for must have the field.
 
-    An entry is `field=value`; values of a list are separated by commas, and `none` means no value.
+    Args:
+        model: Name of a family, or `auto`.
+        entries: `field=value`; values of a list are separated by commas, and `none` means no value.
 
     Raises:
         RequestError: A field is unknown or belongs to other families, or a value is not of the field's type.

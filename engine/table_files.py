@@ -37,6 +37,12 @@ def embedding_cache(
 ) -> EmbeddingCache | None:
     """Return the cache of embedding rows for the table memory of `execution`; None if all tables are in memory.
 
+    Args:
+        execution: Execution settings: memory limit of the tables, and number of prefetched batches.
+        spec: Architecture, which gives the width of the rows.
+        dataset: Training data, which give the number of rows of each table and which rows stay in memory.
+        directory: Folder of the file; None is the system's folder for temporary files.
+
     Raises:
         MissingExtensionError: The memory of the tables is limited, and no extension keeps tables in files.
         RequestError: Neither the tables nor a cache of their rows fits.

@@ -140,7 +140,12 @@ Found = TypeVar("Found", bound=Trained[Any, Any, Any, Any])
 
 
 def read_finished(kind: type[Found], directory: Path, job: TrainingJob[Any, Any, Any]) -> Found | None:
-    """Return the finished training run of a job in a folder, described by the class `kind`; None if there is none.
+    """Return the finished training run in a folder; None if there is none.
+
+    Args:
+        kind: Class of the description.
+        directory: Folder.
+        job: Training job that the run must belong to.
 
     Raises:
         CheckpointError: The folder holds another training run, or a damaged description.

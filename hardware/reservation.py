@@ -114,6 +114,12 @@ class Reservation:
         """Release all accelerators and cores that the placement does not use with this number of processes.
 
         One training job keeps as many CPU cores as it has threads, if its memory need is known.
+
+        Args:
+            placement: Placement of the training.
+            processes: Number of processes that train together.
+            memory_bytes: Needed memory of the accelerator; 0 if unknown.
+            until: Expected end of the training.
         """
         kept = set(_used_by(placement.accelerator, processes))
         for name in [name for name in self._locks if name not in kept]:
@@ -149,8 +155,13 @@ class Reservation:
     def exchange(self, after: Placement, memory_bytes: int, until: datetime | None) -> bool:
         """Switch the reservation of one training job to another placement, and release the former one.
 
-        On the CPU, the new placement may need more cores than are held. Return False, with nothing changed, if the new
-        placement is not free.
+        Args:
+            after: The new placement; on the CPU it may need more cores than are held.
+            memory_bytes: Needed memory of the accelerator.
+            until: Expected end of the training.
+
+        Returns:
+            Whether the new placement was free; if not, nothing has changed.
         """
         name, cores = after.accelerator, self.cores
         if self._thread != threading.get_ident():  # only the thread that took the locks can nest them

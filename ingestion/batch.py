@@ -202,7 +202,9 @@ class Source(Protocol):
     def chunks(self, unit: Unit | None = None, budget: Any = None) -> Iterator[Any]:
         """Read the whole source or one unit in chunks of some MiB; row numbers start at the beginning of the unit.
 
-        `budget`, a `shunter.ingestion.sources.guard.Budget`, counts the bytes read.
+        Args:
+            unit: One of `units`; None for the whole source.
+            budget: The `shunter.ingestion.sources.guard.Budget` that counts the bytes read; None for a new budget.
         """
         ...
 

@@ -153,7 +153,13 @@ def check_learned_columns(schema: Schema, *, is_ranking: bool) -> None:
 
 
 def fingerprint_of(source: Source, seed: int, memo: Path) -> str:
-    """Return a hash of everything that determines the arrays: file contents, schema, seed, code version."""
+    """Return a hash of everything that determines the arrays: file contents, schema, seed, code version.
+
+    Args:
+        source: The log. Hashes of unchanged files (by size and modification time) come from `memo`.
+        seed: Seed of the split.
+        memo: JSON file of known hashes.
+    """
     parts = {
         "code_version": CODE_VERSION,
         "identity": source.identity,

@@ -87,6 +87,12 @@ def check(
 ) -> Checked:
     """Inspect the first rows of the first and of the last nonempty file of a log.
 
+    Args:
+        data: File, folder, glob or comma-separated list of these.
+        data_format: File format; None to detect the format.
+        schema_file: Path of the schema file; None to infer a schema.
+        where: Predicate on the rows, in addition to the schema's predicate.
+
     Raises:
         DataError: No row of the log can be read, or no schema can be inferred.
         RequestError: A named data set is given, or a path that may not be read.

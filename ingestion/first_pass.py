@@ -90,7 +90,17 @@ def survey(
     watch: ProgressReporter,
     crew: Crew | None = None,
 ) -> Survey:
-    """Make the first pass: write readable rows to `spill` and `histories`, and rejected rows to `quarantine`."""
+    """Make the first pass: write readable rows to `spill` and `histories`, and rejected rows to `quarantine`.
+
+    Args:
+        surveyor: The log, and how its rows are split.
+        quarantine: Receives the unreadable rows.
+        spill: Receives the readable rows.
+        histories: Receives the readable rows too.
+        watch: Receives the progress.
+        crew: Workers that survey the units; None for threads. Built histories need None, because they need all rows in
+            this process.
+    """
     if crew is None:
         return _survey_here(surveyor, quarantine, spill, histories, watch)
     assert histories.are_empty, "built histories need all rows in this process"

@@ -35,7 +35,12 @@ OnProgress = Callable[[Progress], None]
 
 
 class ProgressReporter:
-    """Progress reporter that combines the stages into one share."""
+    """Progress reporter that combines the stages into one share.
+
+    Args:
+        callback: Callback that receives each new `Progress`.
+        source: The log.
+    """
 
     def __init__(self, callback: OnProgress, source: Source) -> None:
         self._tell = callback

@@ -30,6 +30,12 @@ def sample_of(
 ) -> tuple[pl.DataFrame, dict[str, str]]:
     """Read rows of a log from its first and its last file; an empty text is a missing value.
 
+    Args:
+        paths: Files of the log.
+        data_format: General format of the files, other than Criteo's.
+        delimiter: Delimiter of a CSV file; None to detect the delimiter by the header.
+        encoding: Encoding of a CSV file.
+
     Returns:
         The rows as a table, and the reason by name of each column that cannot be read.
 

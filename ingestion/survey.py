@@ -109,6 +109,11 @@ class Survey:
     def check(self, name: str, *, is_given: bool = False, positives_suffice: bool = False) -> None:
         """Raise if no model can be trained or tested on the data.
 
+        Args:
+            name: Name of the log for the user.
+            is_given: Whether the log predefines the split of each row.
+            positives_suffice: Whether the model is a ranking model, which can be trained on positive rows only.
+
         Raises:
             DataError: The log or a split has no rows, or only one class (by rows or by weight); or another label has
                 only one class in the training split.
@@ -170,7 +175,14 @@ class Survey:
         base: Encoder | None,
         on_column: Callable[[int, int], None],
     ) -> list[tuple[CategoricalField, FieldStatistics]]:
-        """Fit the categorical columns, a few at a time to limit the memory for their values."""
+        """Fit the categorical columns, a few at a time to limit the memory for their values.
+
+        Args:
+            spill: The rows.
+            key_kind: Function that returns the rule by which values of a column become keys.
+            base: Encoder whose values stay known even if they do not occur in this log, up to `max_ids` values.
+            on_column: Callback that receives the number of finished columns and of all columns.
+        """
         numbers = {column.field for column in self.schema.categorical if column.buckets is not None}
         crosses = {column.field: column.cross for column in self.schema.categorical}
         former = {
@@ -202,7 +214,13 @@ class Survey:
     def sharing_field(
         self, column: Sequence, fitted: list[tuple[CategoricalField, FieldStatistics]], empty: int
     ) -> tuple[CategoricalField, FieldStatistics]:
-        """Return the field and the statistics of a sequence, with ids and access curve of the field of its items."""
+        """Return the field and the statistics of a sequence, with ids and access curve of the field of its items.
+
+        Args:
+            column: The sequence.
+            fitted: Fitted fields, including the field of the items.
+            empty: Training rows without a value.
+        """
         owner, statistics = next(pair for pair in fitted if pair[0].name == column.items)
         field = CategoricalField(
             name=column.column,

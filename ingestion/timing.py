@@ -27,6 +27,15 @@ def split_by_time(
 ) -> tuple[TableSource, TimeSplit | UserTimeSplit]:
     """Detect the time format of a log and fit the split by time.
 
+    Args:
+        source: The log.
+        max_bad_share: Largest accepted share of unreadable rows, 0 to 1.
+        watch: Receives the progress.
+        crew: Reads the units of the log; None for threads of this process.
+
+    Returns:
+        The source with the detected time format, and the split.
+
     Raises:
         DataError: There are no rows, too many unreadable rows, ambiguous times, or too few distinct times.
     """

@@ -15,7 +15,11 @@ from shunter.ingestion.sources.guard import restrict_where
 
 
 class Worker:
-    """Worker that prepares a shared object once and then processes one item after the other."""
+    """Worker that prepares a shared object once and then processes one item after the other.
+
+    Args:
+        is_restricted: Whether the worker reads only paths that requests of other users may read.
+    """
 
     def __init__(self, *, is_restricted: bool) -> None:
         self._prepared: Any = None
@@ -23,7 +27,16 @@ class Worker:
             restrict_where(lambda: True)
 
     def do(self, prepare: Callable[[], Any] | None, work: Callable[[Any, Any], Any], item: Any) -> tuple[bool, Any]:
-        """Process one item of work; return whether it failed, and the error or the result."""
+        """Process one item of work and return its result.
+
+        Args:
+            prepare: Makes the first argument of `work`; None to reuse the object of an earlier call.
+            work: Function of the prepared object and the item.
+            item: Second argument of `work`.
+
+        Returns:
+            Whether `work` failed, and the error or the result.
+        """
         try:
             if prepare is not None:
                 self._prepared = prepare()

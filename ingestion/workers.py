@@ -162,6 +162,12 @@ def crew_of(
 ) -> AbstractContextManager[Crew | None]:
     """Return the crew that ingests a log: the nodes of a cluster, or processes or threads of this machine.
 
+    Args:
+        request: Request that names the cluster whose nodes read a long log; None for this machine.
+        source: The log.
+        cache: Folder of the data sets.
+        processes: Number of processes of this machine, see `crew_for`; None to allow the cluster.
+
     Raises:
         HardwareError: No cluster answers.
         MissingExtensionError: No installed crew uses a cluster.
@@ -174,6 +180,10 @@ def crew_of(
 
 def copy_by(request: ClusterRequest | None, paths: Sequence[Path]) -> None:
     """Make the absent local copies of objects: many by the nodes of a cluster, few by this process.
+
+    Args:
+        request: Request that names the cluster; None for this machine.
+        paths: Paths of the local copies.
 
     Raises:
         DataError: An object cannot be read, or changes while it is read.

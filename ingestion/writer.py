@@ -122,7 +122,17 @@ class _BagFiles(NamedTuple):
 
 
 class SplitWriter:
-    """Writer of the arrays of one split, in the layout of `shunter.engine.data.dataset`, from a place on if given."""
+    """Writer of the arrays of one split, in the layout of `shunter.engine.data.dataset`.
+
+    Args:
+        directory: Folder of the data set.
+        split: Name of the split.
+        features: Features of a row.
+        is_weighted: Whether rows have weights.
+        is_timed: Whether the times of the rows are stored.
+        has_users: Whether rows have users; only the test split stores the user keys.
+        place: First position to write in existing arrays; None for new arrays.
+    """
 
     def __init__(
         self,

@@ -50,6 +50,10 @@ def arrange(parameters: Mapping[str, Any], schema: ParameterSchema) -> dict[str,
     """Return a deployment's parameters with each option in the group in which the form shows it.
 
     Missing required parameters are set to their defaults.
+
+    Args:
+        parameters: Parameters of a deployment.
+        schema: Schema from `shorten`.
     """
     definitions = schema.definitions or {}
     arranged = {name: schema.properties[name].get("default", {}) for name in schema.required or ()} | dict(parameters)

@@ -42,6 +42,10 @@ AUTH_SCRIPTS, AUTH_REVISION = "mlflow:server/auth/db/migrations", "alembic_versi
 def prefect_service(port: int, database: str | None = None) -> Service:
     """Return Prefect's server and UI as a service; every request needs the password.
 
+    Args:
+        port: Port of the server and the UI.
+        database: Address of a PostgreSQL database; None for SQLite in SHUNTER_HOME.
+
     Raises:
         RequestError: Other machines could reach the server, but no password is set for them.
         ShunterError: The password cannot be stored.

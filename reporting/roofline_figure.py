@@ -28,7 +28,10 @@ LABEL_DISTANCE = 0.05  # smallest distance of labels, in decades; points that ar
 def draw_rooflines(profiles: Sequence[HardwareProfile], dataset: Dataset | None, request: ProfileRequest) -> list[Path]:
     """Plot the roofline of each accelerator with the layers of a model.
 
-    Without a data set the layers are those of a reference model.
+    Args:
+        profiles: Profiles of this machine.
+        dataset: Data set with the features of the model; None plots the layers of a reference model.
+        request: Model, batch size and precision.
 
     Returns:
         Paths of the PNG files, in the folder of the profiles.

@@ -162,7 +162,14 @@ def test_part_filter(log: DayLog, seed: int) -> Keep:
 def draw_comparison(
     comparison: ChampionComparison | RankingComparison, gains: NDArray[np.float64], path: Path, outcome: str
 ) -> Path:
-    """Plot a histogram of bootstrap gains, `[resamples]` in nats per row or in NDCG@20, with the required gain."""
+    """Plot a histogram of the bootstrap gains with the required gain.
+
+    Args:
+        comparison: Comparison based on these gains.
+        gains: Gains in nats per row or in NDCG@20, `[resamples]`.
+        path: Path of the PNG file.
+        outcome: Outcome of the nightly run, which depends on more than the comparison.
+    """
     from matplotlib.figure import Figure
 
     if isinstance(comparison, RankingComparison):

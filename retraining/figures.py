@@ -157,6 +157,11 @@ class DayFigures(Frozen):
 def figures_of(log: DayLog, digest: str, figures_folder: Path) -> DayFigures:
     """Compute the statistics of a day, or read those of an earlier nightly run.
 
+    Args:
+        log: Log of the day.
+        digest: Digest of the input of the statistics: the bytes of the files, and the schema.
+        figures_folder: Folder of stored statistics.
+
     Raises:
         DataError: A file cannot be read.
     """

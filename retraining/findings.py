@@ -148,7 +148,10 @@ class Drift(Frozen):
 def value_drift(field: FieldFigures, others: Sequence[FieldFigures], comparisons: int) -> Drift | None:
     """Return the Kolmogorov-Smirnov distance of a field's quantiles if it counts as drift; None otherwise.
 
-    Previous days without quantiles are ignored; `comparisons` is the number of comparisons of the day.
+    Args:
+        field: Statistics of the field on the day.
+        others: Statistics of the field on the previous days; days without quantiles are ignored.
+        comparisons: Number of comparisons of the day.
     """
     others = [other for other in others if other.sampled]
     if not field.sampled or not others:

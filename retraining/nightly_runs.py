@@ -104,6 +104,11 @@ def log_plan(run_id: str, name: str, plan: NightlyPlan, learned: Sequence[date])
 def log_comparison(run_id: str, name: str, comparison: ChampionComparison | RankingComparison) -> None:
     """Log the comparison of champion and challenger as metrics.
 
+    Args:
+        run_id: MLflow run of the nightly run.
+        name: `judgement`, or `last-day` for the comparison after training on the evaluation day.
+        comparison: Comparison of both models on the evaluation day.
+
     Raises:
         TrackingError: The store fails.
     """

@@ -63,7 +63,14 @@ class Minutes:
     def of(
         cls, options: SearchRequest, clock: RunClock, *, of_command: bool = False, budget: Budget | None = None
     ) -> Self:
-        """Return the time limit of a request; see the class for the arguments."""
+        """Return the time limit of a request.
+
+        Args:
+            options: Options of the search.
+            clock: Clock of the command.
+            of_command: Whether the whole command counts, or only trials and training runs.
+            budget: Limits of the request, which also end trials and training runs; None if there are none.
+        """
         most_seconds = None if options.search_minutes is None else 60 * options.search_minutes
         return cls(clock, most_seconds, of_command=of_command, budget=budget)
 

@@ -31,9 +31,14 @@ class Noise(Frozen):
 
 
 def noise_of(trained: Sequence[TrainedModel], select_by: SelectBy) -> Noise | None:
-    """Return the standard deviation of the selection metric between seeds, pooled over the settings; None without any.
+    """Return the standard deviation of the selection metric between seeds, pooled over the settings.
 
-    Training runs that a limit ended do not count.
+    Args:
+        trained: Training runs; runs that a limit ended do not count.
+        select_by: Selection metric.
+
+    Returns:
+        Noise; None if no setting was trained with several seeds.
     """
     losses: dict[str, dict[int, float]] = defaultdict(dict)
     for one in trained:

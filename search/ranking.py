@@ -75,7 +75,13 @@ FEWEST_EPOCHS = 2  # number of epochs before a training run may be stopped
 
 
 class RankingSearch:
-    """Search method that proposes the space's first points, then points of a tree-structured Parzen estimator."""
+    """Search method that proposes the space's first points, then points of a tree-structured Parzen estimator.
+
+    Args:
+        space: Search space.
+        trials: Largest number of trials; None if another limit ends the search.
+        seed: Seed of the sampler.
+    """
 
     def __init__(self, space: RankingSpace, trials: int | None, *, seed: int = 0) -> None:
         import optuna

@@ -58,6 +58,10 @@ def scores(outcomes: Sequence[Outcome], cost: Cost | None = None) -> np.ndarray:
     The scores are ranks as quantiles of the normal distribution (Salinas et al., "A Quantile-based Approach for
     Hyperparameter Transfer Learning", ICML 2020, section 4.1). NE values of two data sets cannot be compared, and the
     outlier of a too high learning rate must not hide the differences between the other points.
+
+    Args:
+        outcomes: Outcomes of the points, including failed ones.
+        cost: Name of the cost; see `reward`.
     """
     from scipy.stats import norm, rankdata
 

@@ -259,7 +259,11 @@ def check_not_empty(space: Space) -> None:
 
 
 class SearchMeters:
-    """Sum of several running energy meters, of which no two measure the same energy."""
+    """Sum of several energy meters.
+
+    Args:
+        meters: Running meters; no two of them measure the same energy.
+    """
 
     def __init__(self, meters: Sequence[Reading]) -> None:
         self._meters = meters

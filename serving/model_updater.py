@@ -30,7 +30,13 @@ class ModelUpdater:
     while the old one still answers, scores a test row, and then replaces the old model. If that fails, the error is
     logged once and the old model stays.
 
-    The arguments are those of `load`, except `increments`: a folder for increments, each in its own subfolder.
+    Args:
+        named: Name of the model, as in `shunter.tracking.registry.named.open_model`.
+        metrics: Metrics that count the replacements.
+        items: See `load`.
+        increments: Folder for increments of the model, each in its own subfolder; None: no increments.
+        memory_bytes: See `load`.
+        index: See `load`.
 
     Raises:
         ShunterError: The model does not exist, its signature is wrong, or increments are given for a model that is

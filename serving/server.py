@@ -30,6 +30,12 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class ScoreServer:
     """HTTP server of a model, which runs until SIGTERM, Ctrl-C or `stop`, and answers all requests received before.
 
+    Args:
+        request: Model to serve, and its options.
+        host: Address to listen on.
+        names: Host names that clients may use for the server.
+        token: Token that clients must send; None if no token is needed.
+
     Attributes:
         updater: Updater that holds the served model.
         port: Port of the server, which is known once the server runs.

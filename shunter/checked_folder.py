@@ -27,7 +27,14 @@ Stamp = tuple[int, int, int]
 
 
 class CheckedFile:
-    """File of a checked folder, with the CRC-32 of each block, and a record of the blocks that were verified."""
+    """File of a checked folder, with a record of the blocks that this process has verified.
+
+    Args:
+        path: The file.
+        size: Its bytes when the folder was sealed.
+        sums: CRC-32 of each block.
+        inode: Number of the file on its file system.
+    """
 
     def __init__(self, path: Path, size: int, sums: NDArray[np.uint32], inode: int) -> None:
         self.path = path

@@ -31,6 +31,9 @@ def enable_wal(database: Path) -> None:
     """Switch a database to a write-ahead log, so that the disk confirms each write once instead of three times.
 
     The database file records the mode. A file that is absent, locked or no database stays unchanged.
+
+    Args:
+        database: SQLite file; it may be empty.
     """
     with (
         contextlib.suppress(sqlite3.Error),
@@ -71,6 +74,10 @@ def template_path(library: str) -> Path:
 def keep_template(library: str, make_tables: Callable[[Path], Path]) -> None:
     """Make the template database of a library; replace an earlier template.
 
+    Args:
+        library: Name of the library's distribution.
+        make_tables: Makes the database in an empty folder and returns its path.
+
     Raises:
         OSError: The file cannot be written.
     """
@@ -96,9 +103,11 @@ def has_tables(database: Path) -> bool:
 
 
 def fault_of(database: Path, *, most_bytes: int | None = None) -> str | None:
-    """Return the fault that SQLite finds in a database; None for a sound, missing, empty or busy file.
+    """Return the fault that SQLite finds in a database; None if it finds none.
 
-    Above `most_bytes` only the schema is read, not every page.
+    Args:
+        database: Database file; a missing, empty or busy file has no fault.
+        most_bytes: Size above which only the schema is read; None checks every page.
     """
     try:
         size = database.stat().st_size

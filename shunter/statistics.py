@@ -71,6 +71,10 @@ def mean_interval(values: np.ndarray, *, seed: int = 0) -> tuple[float, float]:
 
     A resample counts each value a Poisson(1) number of times, and so n equal values a Poisson(n) number of times
     together. The interval of a single value is that value.
+
+    Args:
+        values: Independent values, such as one of each user; at least one.
+        seed: Seed of the resamples.
     """
     random = np.random.default_rng(seed)
     distinct, units = np.unique(values, return_counts=True)

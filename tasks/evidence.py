@@ -55,7 +55,15 @@ def recorded_run(
     dataset: Dataset | None = None,
     spent: Spending | None = None,
 ) -> Iterator[FlowNotes]:
-    """Yield notes that the steps of the block fill in, and store the record of the run when the block ends."""
+    """Yield notes that the steps of the block fill in, and store the record of the run when the block ends.
+
+    Args:
+        run_id: MLflow run of the flow.
+        kind: Kind of the run.
+        request: Request of the flow.
+        dataset: Data set; None if it is not known before the block.
+        spent: Time and energy of the flow; None if they are not measured.
+    """
     notes = FlowNotes(data="" if dataset is None else data_key(data_params(dataset)))
 
     def keep(error: BaseException | None) -> None:

@@ -47,7 +47,14 @@ def fused_of(
     members: Sequence[RankedBaseline],
     validation: RankingMetrics,
 ) -> TrainedRanker:
-    """Combine several rankers into one, and store it."""
+    """Combine several rankers into one, and store it.
+
+    Args:
+        directory: Folder of the combined ranker.
+        by: Scores that are summed over the members: z-scores or reciprocal ranks.
+        members: Members of the ensemble; their seconds and joules include all their training runs.
+        validation: Quality of the ensemble on the validation part.
+    """
     stored = [load_ranker(one.model.directory) for one in members]
     spec = FusionSpec(members="+".join(one.model.spec.family for one in members), by=by)
     ranker = FusedRanker([one.ranker for one in stored], by)

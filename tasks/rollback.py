@@ -24,6 +24,11 @@ class Rollback(Frozen):
 def restore_champion(name: str = "", to: int | None = None, *, flow_run_id: str | None = None) -> Rollback:
     """Restore the former champion, or promote a version by its number, after checking that it can be loaded.
 
+    Args:
+        name: Name of the registered model; empty if there is only one.
+        to: Version to promote; the former champion if omitted.
+        flow_run_id: Prefect's id of the flow run; None outside of one.
+
     Raises:
         ShunterError: See `shunter.tracking.registry.versions.roll_back`.
     """

@@ -169,6 +169,13 @@ class RunState(StateFolder):
     """State folder of an unfinished run: decision, used time and energy, study and checkpoints.
 
     The same request on the same data and machine has the same folder, so repeating the command resumes the run.
+
+    Args:
+        request: Request of the run.
+        dataset: Data set.
+        host: Kind of the machine.
+        fresh: Whether to delete the state of an earlier attempt.
+        purpose: Purpose of the run; each purpose has a separate folder.
     """
 
     def __init__(

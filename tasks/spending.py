@@ -49,6 +49,12 @@ class Spending:
 
     Attributes:
         start: Time and energy of all attempts before their work; None if they are not counted.
+
+    Args:
+        state: Folder with the time and energy of earlier attempts.
+        clock: Clock of the command.
+        meter: Running meter of this attempt.
+        before: Time and energy of this attempt before the work; None if they are not counted.
     """
 
     def __init__(self, state: StateFolder, clock: RunClock, meter: Meter, before: EnergyReading | None = None) -> None:

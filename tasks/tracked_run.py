@@ -27,7 +27,13 @@ class RunIdentity(BaseModel):
 
 
 def logged_to(log_to: str | None, run_id: str, tree: str) -> AbstractContextManager[None]:
-    """Write the figures of a run and its children to the requested loggers too, inside the block."""
+    """Write the figures of a run and its children to the requested loggers too, inside the block.
+
+    Args:
+        log_to: Names of the loggers, with commas; None for no logger.
+        run_id: MLflow run.
+        tree: Name of the run in the loggers' files.
+    """
     return OPEN_LOGGERS.of_tree(run_id, tree, opened(parse_loggers(log_to), settings().tracking_root, tree))
 
 

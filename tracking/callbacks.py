@@ -44,6 +44,10 @@ def called(hooks: Hooks, training: CalledTraining) -> Hooks:
 def call(method: str, *arguments: Any) -> None:
     """Call a method of every installed callback that defines the method.
 
+    Args:
+        method: `on_trial` or `on_registered`.
+        arguments: Arguments of the method.
+
     Raises:
         CallbackError: A callback raised an error that is not a ShunterError.
         ShunterError: A callback raised a ShunterError.
@@ -54,6 +58,11 @@ def call(method: str, *arguments: Any) -> None:
 
 def call_on_trial(training: CalledTraining, parameters: Mapping[str, Any], outcome: Any) -> None:
     """Call `on_trial` of every installed callback.
+
+    Args:
+        training: Training run of the trial.
+        parameters: Point of the search space.
+        outcome: Outcome of the trial (`shunter.search.protocol.Outcome`).
 
     Raises:
         ShunterError: See `call`.

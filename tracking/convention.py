@@ -284,13 +284,22 @@ def energy_tags(reading: EnergyReading) -> dict[str, str]:
 
 
 def headline_metrics(figures: Mapping[str, Any]) -> dict[str, float]:
-    """Return the figures by which runs are compared, under names such as `energy/kilojoules` that MLflow groups."""
+    """Return the figures by which runs are compared, under names such as `energy/kilojoules` that MLflow groups.
+
+    Args:
+        figures: Figures of a parent run; a name with a slash stays unchanged.
+    """
     named = {name: HEADLINES.get(name, (name, 1.0)) for name in figures}
     return {new: figures[name] * factor for name, (new, factor) in named.items() if "/" in new}
 
 
 def gain_metrics(auc: float, energy: EnergyReading) -> dict[str, float]:
-    """Return the gain in AUC per kilojoule of a whole command; empty if AUC or energy is unknown."""
+    """Return the gain in AUC per kilojoule of a whole command; empty if AUC or energy is unknown.
+
+    Args:
+        auc: AUC on the test part; NaN if unknown.
+        energy: Energy of the command.
+    """
     gain = auc_gain_per_kilojoule(auc, energy.joules)
     return {} if gain is None or math.isnan(gain) else {"quality/auc_gain_per_kilojoule": gain}
 

@@ -143,6 +143,9 @@ def data_key(params: Mapping[str, object]) -> str:
     """Return a key of the data set's name and its numbers of numeric and categorical fields; empty if unknown.
 
     The key excludes the fingerprint, since records also apply to later logs of the same source and to other seeds.
+
+    Args:
+        params: Parameters `data.*` of the convention.
     """
     names = ("data.name", "data.dense_features", "data.categorical_features")
     return "" if any(name not in params for name in names) else " ".join(str(params[name]) for name in names)
@@ -155,7 +158,14 @@ def ending_of(
     reason: StopReason | None = None,
     error: BaseException | None = None,
 ) -> Ending:
-    """Return the outcome of a run, and the limit or error that ended it."""
+    """Return the outcome of a run, and the limit or error that ended it.
+
+    Args:
+        auc: AUC on the validation split; None if not measured.
+        asked_auc: Smallest requested AUC; None for any.
+        reason: Reason why the training stopped; None, or the end of the schedule, is not a limit.
+        error: Error that the run raised; None for a completed run.
+    """
     if isinstance(error, QualityNotReachedError):
         auc, error = error.auc, None
     if error is None:

@@ -103,7 +103,15 @@ def read_children(parent_run_id: str, kind: RunKind) -> list[TrackedRun]:
 def select_runs(
     tables: sqlite3.Connection, where: str, values: Sequence[str], *, limit: int = -1, oldest_first: bool = False
 ) -> list[TrackedRun]:
-    """Return the runs that meet a condition, without deleted runs, from the tables of a SQLite store."""
+    """Return the runs that meet a condition, without deleted runs, from the tables of a SQLite store.
+
+    Args:
+        tables: Open store.
+        where: Condition on the columns of the table `runs`.
+        values: Values of the condition.
+        limit: Largest number of runs; -1 for all.
+        oldest_first: Whether the oldest run is first; otherwise the newest run is first.
+    """
     order = "ASC" if oldest_first else "DESC"
     rows = tables.execute(
         f"SELECT run_uuid, status, start_time, end_time FROM runs WHERE lifecycle_stage = 'active' AND {where}"

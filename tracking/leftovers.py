@@ -46,6 +46,9 @@ class Leftover:
 def find_leftovers(min_age_seconds: float = DAY_SECONDS) -> list[Leftover]:
     """Return all leftovers that are old enough, largest first.
 
+    Args:
+        min_age_seconds: Smallest age in seconds; a process may still use younger data.
+
     Raises:
         TrackingError: The store cannot be read.
     """

@@ -118,6 +118,11 @@ def list_pending_models() -> list[Row]:
 def find_version(name: str, version: int | None, alias: str) -> tuple[int, Path] | None:
     """Return number and folder of a registered version whose files are on this machine.
 
+    Args:
+        name: Name of the registered model.
+        version: Number of the version; None for the version with the alias.
+        alias: Alias of the version.
+
     Returns:
         Number and folder. None if the store is not a SQLite file, has no such version, or the files are not on this
         machine; MLflow's client then finds the version or raises the error.

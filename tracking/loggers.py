@@ -16,7 +16,13 @@ class RunLogger(Protocol):
     """Logger for one tree of runs; its methods are called from several threads."""
 
     def begin(self, run_id: str, name: str, kind: str) -> None:
-        """Begin a run in the logger."""
+        """Begin a run in the logger.
+
+        Args:
+            run_id: MLflow's id of the run.
+            name: Name of the run: `member-0`.
+            kind: Kind of the run: `member`.
+        """
         ...
 
     def log_params(self, run_id: str, params: Mapping[str, str]) -> None:

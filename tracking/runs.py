@@ -68,7 +68,12 @@ class Run:
         self._log([(name, value, step or 0) for name, value in values.items()])
 
     def log_figures(self, part: str, figures: Mapping[str, Any]) -> None:
-        """Write figures of a parent run to `details/PART.json`, and the figures for comparisons of runs as metrics."""
+        """Write figures of a parent run to `details/PART.json`, and the figures for comparisons of runs as metrics.
+
+        Args:
+            part: Part of the run; a second call with the same part replaces its figures.
+            figures: Values by name; if empty, nothing is written.
+        """
         if not figures:
             return
         text = json.dumps(dict(figures), separators=(",", ":"))
@@ -156,7 +161,16 @@ def start_run_tree(
 
 
 def start_run(name: str, kind: RunKind, *, flow_run_id: str | None = None, run_id: str | None = None) -> str:
-    """Create or resume a run outside any training job, such as the profile of a machine; return its id.
+    """Create or resume a run outside any training job, for instance the profile of a machine.
+
+    Args:
+        name: Name of the run.
+        kind: Kind of the run.
+        flow_run_id: Prefect's id of the flow run, written as a tag for cross-reference.
+        run_id: Interrupted run to resume, see `parent_run_id` of `start_run_tree`.
+
+    Returns:
+        Id of the run.
 
     Raises:
         TrackingError: the store cannot be reached or written.
@@ -171,6 +185,11 @@ def start_run(name: str, kind: RunKind, *, flow_run_id: str | None = None, run_i
 
 def finish(run_id: str, status: Status = "FINISHED", reason: str | None = None) -> None:
     """End a run with a status.
+
+    Args:
+        run_id: Id of a parent or child run.
+        status: Final status of the run.
+        reason: Sentence written as the tag `run.reason`.
 
     Raises:
         TrackingError: the store cannot be reached or written.

@@ -35,6 +35,10 @@ def ensure_schema(database: Path, artifact_root: str) -> None:
     A store without user data, even with an incomplete schema, gets new tables. A store with runs is migrated, and a
     copy of its former state is stored next to the file.
 
+    Args:
+        database: SQLite file, which may be empty.
+        artifact_root: Folder of the artifacts.
+
     Raises:
         TrackingError: The schema of a store with runs cannot be migrated; the store is unchanged.
         sqlite3.Error: The file is not a database, or cannot be read or written.
@@ -96,6 +100,10 @@ def newest_revision() -> str | None:
 
 def upgrade(database: Path, revision: str = "heads") -> None:
     """Migrate a store in one transaction.
+
+    Args:
+        database: SQLite file; it may be empty.
+        revision: Revision of MLflow's schema.
 
     Raises:
         sqlalchemy.exc.SQLAlchemyError: A migration failed; the store is unchanged.

@@ -59,7 +59,18 @@ def training_evidence(
     expected: Figures = Figures(),  # noqa: B008 - frozen
     compiled: bool = False,
 ) -> Evidence:
-    """Return the training record of one training job."""
+    """Return the training record of one training job.
+
+    Args:
+        kind: Kind of the run.
+        ending: Outcome of the run.
+        job: The training job with the ingested data set.
+        placement: Placement of the training.
+        progress: Progress of the training; None if it ended before its first validation.
+        energy: Measured or estimated energy of the training.
+        expected: Predicted figures of the training.
+        compiled: Whether the steps were compiled.
+    """
     seconds = progress.train_seconds if progress else energy.seconds
     rows = job.dataset.splits["train"].rows
     auc = getattr(progress.validation, "auc", None) if progress else None

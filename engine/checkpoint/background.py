@@ -85,7 +85,11 @@ def _change_niceness(thread: int, by: int) -> None:
 
 
 class Throttle:
-    """Rate limit of a writer, which leaves disk and network bandwidth to other processes; None is no limit."""
+    """Rate limit of a writer, which leaves disk and network bandwidth to other processes.
+
+    Args:
+        bytes_per_second: Largest rate; None is no limit.
+    """
 
     def __init__(self, bytes_per_second: float | None) -> None:
         self._rate = bytes_per_second

@@ -30,7 +30,13 @@ Array = NDArray[Any]
 
 
 class LazyArray:
-    """Large memory-mapped array that verifies the blocks of the rows that are read, each block once per process."""
+    """Large memory-mapped array that verifies the blocks of the rows that are read, each block once per process.
+
+    Args:
+        array: Mapped array; its first dimension is rows.
+        header_bytes: Bytes of the file before the first row.
+        file: Checksums of the file.
+    """
 
     def __init__(self, array: Array, header_bytes: int, file: CheckedFile) -> None:
         self._array, self._header_bytes, self._file = array, header_bytes, file

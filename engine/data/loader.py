@@ -100,7 +100,13 @@ class BatchLoader:
 
 
 def shuffled_windows(rows: int, *, seed: int, epoch: int) -> Iterator[np.ndarray]:
-    """Yield the shuffled row numbers of an epoch in windows, which together hold each row number once."""
+    """Yield the shuffled row numbers of an epoch in windows, which together hold each row number once.
+
+    Args:
+        rows: Rows of the split.
+        seed: Seed of the permutation.
+        epoch: Epoch; each has its own permutation.
+    """
     generator = np.random.default_rng([seed, epoch])
     chunks = generator.permutation(math.ceil(rows / CHUNK_ROWS))
     for start in range(0, len(chunks), WINDOW_CHUNKS):

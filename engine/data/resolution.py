@@ -22,7 +22,12 @@ def auc_error(positives: int, negatives: int) -> float:
 
 
 def positives_needed(positives: int, rows: int) -> int:
-    """Return the number of positive rows at which the AUC's standard error is `AUC_APART`, at a split's base rate."""
+    """Return the number of positive rows that lowers the AUC's standard error to `AUC_APART`, at the same base rate.
+
+    Args:
+        positives: Positive rows of the split; 0 is counted as 1.
+        rows: Rows of the split.
+    """
     rate = min(max(positives, 1) / max(rows, 2), 1 - 1 / max(rows, 2))
 
     def suffices(count: int) -> bool:

@@ -17,7 +17,13 @@ def log_losses(labels: np.ndarray, logits: np.ndarray) -> np.ndarray:
 
 
 def fit_scale(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray) -> float:
-    """Return the factor on log odds, within `SCALES`, that minimises the log loss, which is convex in it."""
+    """Return the factor on predicted log odds that minimises the log loss, within `SCALES`; the loss is convex in it.
+
+    Args:
+        labels: 0 or 1, `[rows]`.
+        logits: Predicted log odds, `[rows]`.
+        row_weights: Weight of each row, `[rows]`.
+    """
     from scipy.optimize import minimize_scalar
 
     logits = logits.astype(np.float64)
@@ -57,6 +63,11 @@ def fit_steps(labels: np.ndarray, logits: np.ndarray, row_weights: np.ndarray) -
     The function is constant on each block of equal probabilities, and rises linearly between blocks. A block with only
     one label would have infinite log odds. Each block is therefore assumed to hold one more row, with the base rate as
     its label.
+
+    Args:
+        labels: 0 or 1, `[rows]`.
+        logits: Predicted log odds, `[rows]`.
+        row_weights: Weight of each row, positive, `[rows]`.
 
     Returns:
         Pairs of predicted log odds, ascending, and their calibrated log odds.

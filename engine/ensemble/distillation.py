@@ -31,7 +31,12 @@ def softened(
 ) -> Dataset:
     """Return the data set with training labels mixed with a teacher's predictions; it is created once.
 
-    All arrays except the training labels are linked. The checksum of the teacher's weights is part of the fingerprint.
+    Args:
+        dataset: Data set; all its arrays except the training labels are linked.
+        teacher: Folder of the teacher, whose checksum is part of the new fingerprint.
+        model: Teacher, on the device of the scoring.
+        execution: Device, threads and precision of the scoring.
+        directory: Folder of the new data set.
 
     Raises:
         DataError: An array cannot be read, or there is no room for the labels.

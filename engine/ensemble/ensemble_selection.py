@@ -282,7 +282,12 @@ class _Halves:
 
 
 def combined_as(selection: EnsembleSelection, models: Sequence[Model]) -> Model | Ensemble:
-    """Combine the models of `selection.chosen`, in their order; a single one that is not calibrated is unchanged."""
+    """Combine models by an ensemble selection; a single model without calibration is returned unchanged.
+
+    Args:
+        selection: Ensemble selection.
+        models: Models of `selection.chosen`, in their order.
+    """
     chosen, combination = selection.chosen, selection.combination
     if combination is not None and combination.references:  # the reference values of ranks or votes of these members
         combination = replace(combination, references=tuple(combination.references[index] for index in chosen))

@@ -30,6 +30,11 @@ def idle_batches(execution: Execution) -> int:
 def score_test(directory: Path, dataset: Dataset, execution: Execution) -> Evaluation:
     """Score the model in a folder on the test part, or read the stored scores of an earlier call.
 
+    Args:
+        directory: Folder of the model, from `shunter.engine.checkpoint.storage.save_model`.
+        dataset: Data set.
+        execution: Device and precision of the scoring.
+
     Raises:
         CheckpointError: A file of the model is damaged.
         DataError: An array cannot be read.
@@ -52,7 +57,15 @@ def read_scores(directory: Path, dataset: Dataset, split: SplitName, execution: 
 
 
 def store_scores(directory: Path, dataset: Dataset, split: SplitName, execution: Execution, logits: np.ndarray) -> None:
-    """Store the predictions of the model in a folder for a split; without disk space nothing is stored."""
+    """Store the predictions of the model in a folder for a split; without disk space nothing is stored.
+
+    Args:
+        directory: Folder of the model.
+        dataset: Data set.
+        split: Split that was scored.
+        execution: Device and precision of the scoring.
+        logits: float32, as in `Evaluation`.
+    """
     with contextlib.suppress(OSError):
         write_result(_path(directory, dataset, split, execution), logits)
 

@@ -90,8 +90,14 @@ def within_limits(
 ) -> tuple[list[int], int | None]:
     """Return the members that an ensemble may contain and its maximum size, such that it meets all limits.
 
-    The members are indices, in their order, of those that keep each limit alone. The size is None if neither `most` nor
-    a limit bounds it; see `affordable`.
+    Args:
+        costs: Cost of a prediction by each member; the costs of an ensemble's members add up.
+        most: Largest number of members; None is no limit.
+        limits: Limits of a prediction's cost.
+
+    Returns:
+        The members that keep each limit alone, in their order, and the largest number of them that keeps the limits
+        together; None if no limit bounds that number.
 
     Raises:
         InfeasibleError: No member keeps the limits.

@@ -75,8 +75,11 @@ def choose_compilation(
 ) -> Compilation:
     """Choose whether to compile, or read the choice of an earlier attempt, so that a resumed run computes the same.
 
-    The choice is stored in the folder of the checkpoints, which is created if absent. `eager_because` is a reason not
-    to compile that does not depend on measurements.
+    Args:
+        job: The training.
+        directory: Folder of the checkpoints, created if absent; the choice is deleted with them after the training.
+        eager_because: Reason not to compile, independent of measurements; None if compiling is possible.
+        trial: Method of measuring steps.
 
     Raises:
         CheckpointError: The file of the earlier choice is damaged.

@@ -31,6 +31,11 @@ class CompiledLayers:
 
     On a GPU the compiled forward and backward kernels are also recorded as CUDA graphs. A small batch then costs one
     launch instead of one launch per kernel.
+
+    Args:
+        layers: Dense part of a model; its weights are shared, not copied.
+        batch_size: Samples of the batches that run compiled.
+        cuda_graphs: Whether the layers are on a GPU.
     """
 
     def __init__(self, layers: nn.Module, batch_size: int, *, cuda_graphs: bool = False) -> None:

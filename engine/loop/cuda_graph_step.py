@@ -47,6 +47,11 @@ class RecordedStep:
 
     Steps are equal if their batches have the same shapes and their learning rates are the same. Batches with bags of
     different lengths are never equal.
+
+    Args:
+        model: Model in training mode on a GPU.
+        optimizer: Optimizer of the model's dense part, one of `OPTIMIZERS`.
+        precision: `fp32` or `bf16`.
     """
 
     def __init__(self, model: Model, optimizer: torch.optim.Optimizer, precision: str) -> None:
@@ -123,7 +128,14 @@ def _no_collection() -> Iterator[None]:
 
 
 def record_steps(model: Model, optimizer: torch.optim.Optimizer, execution: Execution) -> None:
-    """Enable recording of a model's training steps on a GPU, unless the steps are compiled or change with the batch."""
+    """Enable recording of a model's training steps on a GPU, unless the steps are compiled or change with the batch.
+
+    Args:
+        model: Model in training mode.
+        optimizer: Optimizer of the model's dense part.
+        execution: Device, precision, and the options that exclude recording (`compiled`, `packs_activations`,
+            `compacts_dead_units`, `rewriting`).
+    """
     changed = execution.packs_activations or execution.compacts_dead_units or execution.rewriting
     can_be = model.embeddings.can_be_recorded and isinstance(optimizer, OPTIMIZERS)
     if torch.device(execution.device).type == "cuda" and can_be and not (execution.compiled or changed):

@@ -22,8 +22,13 @@ def evaluate(
 ) -> Evaluation:
     """Score every row of a split, in order, and compute its metrics.
 
-    The batch size of `execution` is raised to at least 4,096. The scores do not depend on `at_once`, the number of
-    batches that are scored at the same time, each with the threads of `execution`. The mode of the model is restored.
+    Args:
+        model: Model or ensemble, on the device of `execution`; its training or evaluation mode is restored afterwards.
+        dataset: Data set.
+        split: `train`, `validation` or `test`.
+        execution: Device, threads and precision; the batch size is raised to at least 4,096.
+        at_once: Batches that are scored at the same time, each with the threads of `execution`; the scores do not
+            depend on it.
 
     Raises:
         DataError: An array cannot be read, or an id is outside its table.

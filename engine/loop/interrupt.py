@@ -70,6 +70,9 @@ def stopped_between_steps(training: Callable[P, R]) -> Callable[P, R]:
 
     Called outside the main thread, where Python delivers no signals, the decorated function trains in its caller's
     thread.
+
+    Args:
+        training: Function that uses `deferred_interrupt`.
     """
 
     @functools.wraps(training)

@@ -51,6 +51,13 @@ def train_step(
 ) -> Tensor:
     """Run forward, backward and update on one batch, compiled or as a CUDA graph if `model.compiled_step` suits it.
 
+    Args:
+        model: Model in training mode.
+        optimizer: Optimizer of the model's dense part.
+        batch: Batch on the same device.
+        precision: `fp32` or `bf16`.
+        weights: Weights of the losses of several tasks (`shunter.engine.loop.loss.task_weights`).
+
     Returns:
         Mean loss, `[]`, or with several tasks `[tasks]`, on the device; reading it waits for the device.
     """

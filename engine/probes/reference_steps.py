@@ -152,7 +152,11 @@ def time_embeddings(
 
     The ids are uniform, which is the slowest access if the table is too large for the caches.
 
-    Each measurement is repeated at least three times, and for at least `seconds_each`.
+    Args:
+        device: Device of the table.
+        thread_count: Intra-operator threads.
+        table_bytes: Size of the table in bytes.
+        seconds_each: Seconds after which a measurement is repeated no more; each is repeated at least three times.
     """
     with threads(thread_count), torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(0)

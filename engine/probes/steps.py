@@ -82,7 +82,14 @@ def time_model(
 
     The peak memory counts from its last reset, and includes all other memory of the process.
 
-    The caller has already set the threads of `execution`.
+    Args:
+        model: Model on the device of `execution`; the caller has already set the threads of `execution`.
+        dataset: Data set.
+        hyperparameters: Optimizer and its settings.
+        execution: Placement to measure.
+        steps: Steps to measure.
+        warmup_steps: Steps before the measured steps.
+        seed: Seed of the order of batches.
     """
     device = torch.device(execution.device)
     optimizer = build_dense_optimizer(model, hyperparameters)

@@ -125,6 +125,11 @@ def machine_profiles(
 ) -> list[HardwareProfile]:
     """Return the profiles of this machine with disk and collective operations, measured at most once a day.
 
+    Args:
+        refresh: Whether to measure even if today's figures exist.
+        on_progress: Called with a description of the current measurement.
+        report: Called with a sentence when a measurement waits for other jobs.
+
     Raises:
         HardwareError: A measurement fails.
     """

@@ -14,7 +14,14 @@ def workload_of(
     access_curve: Sequence[tuple[float, float]] = (),
     mapped_bytes: int = 0,
 ) -> Workload:
-    """Return the workload of training a model on a data set, for the hardware cost model."""
+    """Return the workload of training a model on a data set, for the hardware cost model.
+
+    Args:
+        counts: Operations, lookups and bytes of the model per sample and per step.
+        train_samples: Number of samples in one epoch.
+        access_curve: Skew of the accesses to table rows; see `Workload`.
+        mapped_bytes: Bytes of the arrays that a training run memory-maps.
+    """
     return Workload(
         matmul_flops_per_sample=counts.matmul_flops_per_sample,
         lookups_per_sample=counts.lookups_per_sample,

@@ -120,7 +120,12 @@ class AllScores(Search):
 
 
 def highest(scores: Tensor, most: int) -> Best:
-    """Return the `most` items with the highest scores of each row, on ties the first; -inf excludes an item."""
+    """Return the items with the highest scores of each user, on ties the first; minus infinity excludes an item.
+
+    Args:
+        scores: Scores, `[users, items]`.
+        most: Number of items for each user.
+    """
     width = scores.shape[1]
     count = min(most, width)
     values, places = scores.topk(min(count + 1, width))

@@ -89,7 +89,14 @@ class Breakdown:
 def break_down(
     ranker: "Ranker", chosen: Interactions, seen: Interactions, *, name: str, repeats: Repeats = "drop"
 ) -> Breakdown:
-    """Rank all items for every user with a chosen item, and return the breakdown of the lists; see `evaluated_pairs`.
+    """Rank all items for every user with a chosen item, and return the breakdown of the lists.
+
+    Args:
+        ranker: Model that scores the items.
+        chosen: Pairs of users and chosen items.
+        seen: Items that each user has seen already.
+        name: Name of the data part for error messages.
+        repeats: Whether chosen pairs that are in `seen` count (`keep`) or not (`drop`).
 
     Raises:
         DataError: No user has a chosen item to find.

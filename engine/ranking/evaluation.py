@@ -127,7 +127,14 @@ def evaluate_ranking(
 def evaluate_users(
     ranker: ScoresItems, chosen: Interactions, seen: Interactions, *, name: str, repeats: Repeats = "drop"
 ) -> UserFigures:
-    """Rank all items for every user with a chosen item, and return the quality for each user; see `evaluated_pairs`.
+    """Rank all items for every user with a chosen item, and return the quality for each user.
+
+    Args:
+        ranker: Model that scores the items.
+        chosen: Pairs of users and chosen items.
+        seen: Items that each user has seen already.
+        name: Name of the data part for error messages.
+        repeats: Whether chosen pairs that are in `seen` count (`keep`) or not (`drop`).
 
     Raises:
         DataError: No user has a chosen item to find.

@@ -46,7 +46,13 @@ def choose_fusion(
 ) -> Fusion | None:
     """Select models greedily for each method to combine scores: each step adds the model that raises the metric most.
 
-    None of the models was trained on `chosen`, the pairs of the validation part.
+    Args:
+        rankers: Candidate models by name; none was trained on `chosen`.
+        chosen: Pairs of the validation part.
+        seen: Items that each user has seen already.
+        most: Largest number of members.
+        select_by: Metric by which rankings are compared.
+        repeats: Whether chosen pairs that are in `seen` count (`keep`) or not (`drop`).
 
     Returns:
         The best fusion; None if it does not beat the best single model with 95 % confidence.

@@ -220,7 +220,12 @@ def build_index(
 
 
 def pays(items: int, users: int | None) -> bool:
-    """Return True if an approximate index, including its build time, is faster than comparing all scores."""
+    """Return True if an approximate index, including its build time, is faster than comparing all scores.
+
+    Args:
+        items: Number of items of the catalogue.
+        users: Number of users to recommend for; None if unlimited.
+    """
     return items >= LARGE_CATALOGUE and (users is None or users >= PAYING_USERS)
 
 

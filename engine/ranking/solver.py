@@ -31,9 +31,12 @@ SolvedResult = TrainResult[Ranker, RankingMetrics, RankingReport]
 def solve_ranking(job: GraphJob, hooks: Hooks = Hooks(), _: Checkpointing | None = None) -> SolvedResult:
     """Solve one model, and return the result of the pass with the best validation quality.
 
-    The solution takes seconds, so no intermediate state is saved: a repeated call starts over and returns the same. An
-    iterative model is solved in at most `max_epochs` passes. It ends earlier after `patience` passes without a relative
-    gain of at least `LEAST_GAIN`. The hooks are called after each pass.
+    The solution takes seconds, so no intermediate state is saved: a repeated call starts over and returns the same.
+
+    Args:
+        job: Training job. An iterative model is solved in at most `max_epochs` passes, and ends earlier after
+            `patience` passes without a relative gain of at least `LEAST_GAIN`.
+        hooks: Functions that are called after each pass.
 
     Raises:
         RequestError: An option is invalid, or the model does not fit into memory.
@@ -143,7 +146,10 @@ def train_any_ranker(
 ) -> TrainResult[Any, Any, Any]:
     """Train a ranking model, by a solver or step by step.
 
-    The data set of the job is converted to a graph if necessary.
+    Args:
+        job: Training job; its data set is converted to a graph if necessary.
+        hooks: Functions that are called during training.
+        checkpointing: Folder and frequency of its checkpoints; None saves no state.
 
     Raises:
         Exception: Errors of `solve_ranking` and `train_ranking`.

@@ -105,7 +105,10 @@ def train_ranking(job: GraphJob, hooks: Hooks = Hooks(), checkpointing: Checkpoi
     Called again after an interruption, it ends with bitwise the same weights, on the same processor with the same
     number of threads. On a GPU the sums over edges have no fixed order.
 
-    The batch size of the job is the number of positives.
+    Args:
+        job: Training job; its batch size is the number of positives.
+        hooks: Functions that are called during training.
+        checkpointing: Folder and frequency of the checkpoints; None keeps the state in memory only.
 
     Raises:
         RequestError: The model cannot be built, no epoch is requested, or bf16 is requested.

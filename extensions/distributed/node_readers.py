@@ -61,7 +61,11 @@ def crew_of_nodes(request: ClusterRequest, source: Source, cache: Path) -> Itera
 def copy_by_nodes(request: ClusterRequest, absent: Sequence[Path]) -> None:
     """Copy objects of a store on the nodes of a cluster, into the folder for local copies in SHUNTER_HOME.
 
-    Only nodes that see this folder, on a shared file system, take part. Objects that they cannot read stay absent.
+    Only nodes that see this folder, on a shared file system, take part.
+
+    Args:
+        request: Names the cluster.
+        absent: Paths of the local copies; those of objects that the nodes cannot read stay absent.
 
     Raises:
         HardwareError: No cluster answers.
@@ -124,7 +128,12 @@ class ExpectedFiles:
 
 
 class NodeWorker(Worker):
-    """Worker process on a node, which must be able to access the expected files."""
+    """Worker process on a node.
+
+    Args:
+        expected: Files that the node must be able to access.
+        is_restricted: Whether the worker reads only paths that requests of other users of this machine may read.
+    """
 
     def __init__(self, expected: ExpectedFiles, *, is_restricted: bool) -> None:
         super().__init__(is_restricted=is_restricted)
@@ -149,8 +158,12 @@ class _WorkerHandle:
 class Nodes:
     """Worker processes on the nodes of a cluster, one per core; a context manager that ends the processes.
 
-    The class needs a connection to the cluster, see `shunter.extensions.distributed.links.nodes.connected`. A node that
-    does not see the files of the log, or the folder `cache` of the data sets, is skipped with a warning.
+    The class needs a connection to the cluster, see `shunter.extensions.distributed.links.nodes.connected`.
+
+    Args:
+        nodes: The nodes; a node that does not see the log or the cache is skipped with a warning.
+        paths: Files of the log.
+        cache: Folder of the data sets, which the nodes must be able to access too.
     """
 
     def __init__(self, nodes: Sequence[ClusterNode], paths: Sequence[Path], cache: Path) -> None:

@@ -178,7 +178,11 @@ PredictTimes = Callable[[Sequence[OwnJob], Sequence[str]], Sequence[OwnJob]]
 
 
 def read_fleet(request: FleetRequest | FleetLearnRequest, predict_times: PredictTimes) -> tuple[list[Job], Cluster]:
-    """Read the jobs and the cluster of a request; add predicted times to jobs without stated times.
+    """Read the jobs and the cluster of a request, and check that they fit.
+
+    Args:
+        request: Request that names the files.
+        predict_times: Function that predicts the times of jobs without stated times.
 
     Raises:
         ShunterError: A file cannot be read, or a job can never run.

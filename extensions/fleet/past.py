@@ -74,7 +74,11 @@ class PastJobs:
         return median(found) if found else None
 
     def seconds(self, cost: str) -> dict[str, float]:
-        """Return the median by accelerator type of one of `COSTS`: the time to start, save or restore any training."""
+        """Return the median time to start, save or restore any training, by accelerator type.
+
+        Args:
+            cost: `start_seconds`, `checkpoint_seconds` or `restore_seconds`.
+        """
         found: dict[str, list[float]] = {}
         for one in self._jobs:
             value = getattr(one, cost)

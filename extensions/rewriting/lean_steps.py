@@ -193,7 +193,15 @@ class StepOption:
         self._attribute, self._context = attribute, context
 
     def apply(self, model: Recommender, value: bool) -> None:
-        """Enable the option in the training steps of a model."""
+        """Apply the option to a model in training mode, before its optimizer is built.
+
+        Args:
+            model: Model.
+            value: Value of the option, neither False nor empty.
+
+        Raises:
+            ValueError: The value is not valid for the model in this version.
+        """
         setattr(model, self._attribute, self._context)
 
     def remove(self, model: Recommender) -> None:

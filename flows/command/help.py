@@ -41,7 +41,12 @@ COMMON = {
 
 
 def panel(name: str, title: str | None) -> str:
-    """Return the panel of a request's option."""
+    """Return the panel of a request's option.
+
+    Args:
+        name: Field of the option.
+        title: Title of the option's group; None without a group.
+    """
     from shunter.requests.groups import (
         ADVANCED,  # imported here, because the list of commands does not need the requests
     )

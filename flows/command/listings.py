@@ -82,6 +82,11 @@ def leftovers_table(leftovers: "Sequence[Leftover]") -> TextTable:
 def selected_runs(limit: int, sort: str, where: str | None) -> list[dict[str, Any]]:
     """Return the past runs that meet a condition, best first, as rows of `shunter.tracking.listing.list_trainings`.
 
+    Args:
+        limit: Largest number of runs.
+        sort: Order, see `shunter.tracking.run_filter.SORTED_BY`.
+        where: Condition, see `shunter.tracking.run_filter.parse_filter`; None for all runs.
+
     Raises:
         RequestError: The condition or the order is unknown.
         TrackingError: The store cannot be read.

@@ -178,6 +178,12 @@ def increment_summary(done: ExportedIncrement, folder: str) -> list[str]:
 def compare_scores(exact: str, near: str, increments: Sequence[Path], rows: Path) -> str:
     """Return a sentence that compares the scores of an incrementally updated model with those of the exact model.
 
+    Args:
+        exact: New model, by a name for `shunter.tracking.registry.named.open_model`.
+        near: Older model, to which the increments are applied.
+        increments: Folders of the increments.
+        rows: File of rows that both models score.
+
     Raises:
         ShunterError: A model or an increment is missing or damaged, or the rows cannot be read.
     """

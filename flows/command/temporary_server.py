@@ -163,6 +163,9 @@ class SharedServer(TemporaryServer):
 
     `shunter down` stops that server even while a training run in a terminal uses it. The successor has the same
     database and ends with its command; another command that still needs a server starts the next one.
+
+    Args:
+        daemon: Running server of `shunter up`.
     """
 
     ended = "Prefect's server has ended: a temporary one replaces it, and the run continues."

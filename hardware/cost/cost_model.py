@@ -19,7 +19,12 @@ QUANTILE_95 = 1.645  # Half width of a symmetric 90 % interval of a normal distr
 
 
 class CostModel:
-    """Cost model of one accelerator; create it once to predict many placements."""
+    """Cost model of one accelerator; create it once to predict many placements.
+
+    Args:
+        profile: Measured rates and power of the accelerator, or a catalogue's (`shunter.hardware.catalogue.offers`).
+        power: Power model of the accelerator; if None, the model is fitted to the profile.
+    """
 
     def __init__(self, profile: HardwareProfile, power: PowerModel | None = None) -> None:
         self.profile = profile
@@ -63,7 +68,14 @@ class CostModel:
 
 
 def predict(workload: Workload, placement: Placement, profile: HardwareProfile, process_bytes: int = 0) -> Prediction:
-    """Predict one epoch of `workload` at `placement`; every figure is an estimate."""
+    """Predict one epoch of `workload` at `placement`; every figure is an estimate.
+
+    Args:
+        workload: Demand of one sample and of one step.
+        placement: Placement on the accelerator that `profile` describes.
+        profile: Measured rates and power of the accelerator, or a catalogue's (`shunter.hardware.catalogue.offers`).
+        process_bytes: Memory that the process holds before training, counted for a CPU.
+    """
     return CostModel(profile).predict(workload, placement, process_bytes)
 
 

@@ -28,6 +28,10 @@ class Grid(Frozen):
     def read(cls, text: str, now: datetime | None = None) -> Self:
         """Parse the option `--grid`: a number, or a CSV file with columns `hour` (0 to 23, UTC) and `grams_per_kwh`.
 
+        Args:
+            text: Value of the option `--grid`.
+            now: Start of the work; if None, the current time.
+
         Raises:
             RequestError: the file cannot be read or lacks an hour, or a figure is not a finite number of at least 0.
         """

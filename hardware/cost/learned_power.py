@@ -113,7 +113,9 @@ class LearnedPower:
     def fit(cls, profile: HardwareProfile, loads: Sequence[MeasuredLoad] = ()) -> "LearnedPower":
         """Fit measured loads on the accelerator; without loads, the linear model of the profile's two points is used.
 
-        The caller removes implausible watts.
+        Args:
+            profile: Profile of the accelerator.
+            loads: Loads with measured power; the caller removes implausible values.
         """
         return cls(profile, _line(profile, loads), loads)
 

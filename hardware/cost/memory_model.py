@@ -33,7 +33,15 @@ def predict_memory_bytes(
     *,
     restores: bool = True,
 ) -> int:
-    """Return the predicted peak memory in bytes of one process, or one device, of the placement; see `memory_on`."""
+    """Return the predicted peak memory in bytes of one process, or one device, of the placement; see `memory_on`.
+
+    Args:
+        workload: Demand of one sample and of one step.
+        placement: Placement on the accelerator that `profile` describes.
+        profile: Profile of the accelerator.
+        process_bytes: Memory that the process holds before training, counted for a CPU.
+        restores: Whether the weights of the best epoch are read back at the end, because it is not the last epoch.
+    """
     accelerator = profile.accelerator
     return memory_on(
         accelerator.kind,
@@ -59,6 +67,14 @@ def memory_on(
     On a CPU the peak is in a step or at the end. A step holds weights, optimiser state and the tensors alive in forward
     and backward, with the allocator's waste. At the end the best epoch's weights are read back beside the current
     weights. On a GPU a copy of the best weights is counted during the whole training run.
+
+    Args:
+        kind: Kind of the accelerator, `cpu` or `cuda`.
+        workload: Demand of one sample and of one step.
+        placement: Placement on the accelerator.
+        process_bytes: Memory that the process holds before training, counted for a CPU.
+        restores: Whether the weights of the best epoch are read back at the end, because it is not the last epoch.
+        instruction_sets: Instruction sets of the processor; empty if unknown.
     """
     samples = math.ceil(placement.batch_size / placement.processes)
     state = workload.parameter_bytes + workload.optimizer_bytes

@@ -126,7 +126,11 @@ class Residual:
     ) -> Prediction:
         """Return the prediction with corrected times and the 90 % interval of the step time.
 
-        A measured prediction stays unchanged.
+        Args:
+            workload: Demand of the training.
+            placement: Placement of the training.
+            prediction: The cost model's uncorrected prediction; a measured prediction is returned unchanged.
+            accelerator_model: Vendor's name of the accelerator; None for the accelerator name of the placement.
         """
         return self.correct_all(workload, [(placement, prediction, accelerator_model or placement.accelerator)])[0]
 

@@ -93,6 +93,11 @@ def measure_products(
 
 
 def rate_at_width(curve: Sequence[RowRate], row_bytes: int) -> float:
-    """Return the bytes per second of rows of a width, from the nearest measured width on a logarithmic scale."""
+    """Return the bytes per second of rows of a width, from the nearest measured width on a logarithmic scale.
+
+    Args:
+        curve: Measured rates, not empty.
+        row_bytes: Width of a row in bytes.
+    """
     nearest = min(curve, key=lambda point: abs(point.row_bytes.bit_length() - row_bytes.bit_length()))
     return nearest.bytes_per_second.value

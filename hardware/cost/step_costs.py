@@ -34,7 +34,12 @@ class TableTime:
 
 
 def fit_table_costs(threads: int, times: Sequence[TableTime]) -> StepCosts:
-    """Fit the costs of bags, rows and bytes to passes over tables of at least four shapes; a step costs no more."""
+    """Fit the costs of bags, rows and bytes; the costs of the step itself stay 0.
+
+    Args:
+        threads: Number of threads during the measurements.
+        times: Passes over tables of at least four shapes.
+    """
     seconds = np.array([table_pass.seconds for table_pass in times])
     design = np.array(
         [

@@ -204,7 +204,14 @@ class StepModel:
 
 
 def table_seconds(costs: StepCosts, workload: Workload, samples: int, cache_bytes: int) -> float:
-    """Return the seconds to look up and update the tables once, with the thread count of `costs`."""
+    """Return the seconds to look up and update the tables once, with the thread count of `costs`.
+
+    Args:
+        costs: Costs of bags, rows and bytes.
+        workload: Demand, whose skew gives the share of the rows that comes from the caches.
+        samples: Samples of the step.
+        cache_bytes: Size of the last-level cache.
+    """
     bags = workload.tables or workload.lookups_per_sample
     cached = workload.cached_share(cache_bytes)
     byte_seconds = cached * costs.cached_byte_seconds + (1 - cached) * costs.byte_seconds

@@ -7,7 +7,11 @@ HOST_ROOT = Path("/")  # tests pass the root of a copy
 
 
 def cpu_quota(root: Path = HOST_ROOT) -> float | None:
-    """Return the processor time that this process may use, in cores; None without a limit."""
+    """Return the processor time that this process may use, in cores; None without a limit.
+
+    Args:
+        root: Root of the file system; tests point it at a copy.
+    """
     quotas = []
     for folder in _folders(root, "cpu"):
         words = _fields(folder / "cpu.max")
@@ -19,7 +23,11 @@ def cpu_quota(root: Path = HOST_ROOT) -> float | None:
 
 
 def memory_limit_bytes(root: Path = HOST_ROOT) -> int | None:
-    """Return the bytes of memory that this process may use; None without a limit."""
+    """Return the bytes of memory that this process may use; None without a limit.
+
+    Args:
+        root: Root of the file system; tests point it at a copy.
+    """
     limits = []
     for folder in _folders(root, "memory"):
         words = _fields(folder / "memory.max") or _fields(folder / "memory.limit_in_bytes")

@@ -46,7 +46,11 @@ def host_fingerprint(accelerators: list[Accelerator]) -> str:
 
 
 def usable_cores(root: Path = Path("/")) -> int:
-    """Return the number of physical cores that this process may use, within its affinity mask and its CPU quota."""
+    """Return the number of physical cores that this process may use, within its affinity mask and its CPU quota.
+
+    Args:
+        root: Root of the file system; tests point it at a copy.
+    """
     affinity = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
     cores = {core_of(processor, root) for processor in affinity}
     quota = cpu_quota(root)

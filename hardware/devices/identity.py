@@ -25,13 +25,21 @@ ETHERNET = "1"
 
 
 def machine_id(root: Path = Path("/")) -> str:
-    """Return 16 hexadecimal digits that identify this machine permanently; a hash that does not reveal its ids."""
+    """Return 16 hexadecimal digits that identify this machine permanently; the hash does not reveal the ids behind it.
+
+    Args:
+        root: Root of the file system; tests point it at a copy.
+    """
     facts = _of_a_container(root) if is_container(root) else _of_an_installation(root)
     return hashlib.blake2b("\n".join(facts).encode(), key=PRODUCT, digest_size=8).hexdigest()
 
 
 def is_container(root: Path = Path("/")) -> bool:
-    """Return True if this process sees the file system of a container image instead of the machine's."""
+    """Return True if this process sees the file system of a container image instead of the machine's.
+
+    Args:
+        root: Root of the file system; tests point it at a copy.
+    """
     if any((root / mark).exists() for mark in CONTAINER_MARKS):
         return True
     if root == Path("/") and "KUBERNETES_SERVICE_HOST" in os.environ:

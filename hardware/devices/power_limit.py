@@ -93,6 +93,12 @@ def power_limit(
     The limit is also restored after errors, Ctrl-C, SIGTERM and at the end of Python. After a kill -9 the former limit
     is still in the record; `restore_abandoned`, or the next limit on the device, restores it.
 
+    Args:
+        device: Device of this machine.
+        watts: Power limit; None changes nothing.
+        allowed: Whether the operator permits power limits (`Settings().allow_power_limit`).
+        record: File of the limits to restore; if None, `power_limits.json` in Shunter's home.
+
     Raises:
         RequestError: the limit is not permitted, or is outside the device's range.
         HardwareError: this process lacks the privileges, or another process has limited the device.
@@ -119,6 +125,10 @@ def power_limit(
 @contextmanager
 def limited(accelerator: str, watts: float | None) -> Iterator[None]:
     """Apply `power_limit` to an accelerator of this machine by name, if the settings permit it.
+
+    Args:
+        accelerator: `cuda:<i>`.
+        watts: The limit; None changes nothing and accesses no device.
 
     Raises:
         RequestError: The limit is not permitted, or is outside the device's range.
@@ -150,6 +160,10 @@ def default_record() -> Path:
 
 def restore_abandoned(device: PowerLimited, record: Path | None = None) -> float | None:
     """Restore the limit that a killed process changed on `device`.
+
+    Args:
+        device: Device of this machine.
+        record: File of the limits, as in `power_limit`.
 
     Returns:
         The restored limit in watts; None if there was nothing to restore.

@@ -19,6 +19,14 @@ class PythonProcess:
     """Subprocess that runs `python -m module arguments`.
 
     The process has its own session, so that Ctrl-C in a terminal does not reach it. The caller must end it.
+
+    Args:
+        module: Module to run, with the import path of this process.
+        arguments: Command-line arguments.
+        threads: Threads of the libraries that read the environment (`OMP_NUM_THREADS`).
+        log: File of the output; None uses a temporary file.
+        environment: Variables added to those of this process.
+        descriptors: Open files that the process inherits under the same numbers.
     """
 
     def __init__(

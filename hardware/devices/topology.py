@@ -18,6 +18,9 @@ def cpu_topology(root: Path = HOST_ROOT) -> CpuTopology:
 
     If the kernel reports nothing (in some containers and virtual machines), one socket, one NUMA node and one thread
     per core are assumed.
+
+    Args:
+        root: Root of the file system; tests point it at a copy.
     """
     processors = parse_list(kernel_text(root / "sys/devices/system/cpu/online"))
     if not processors:

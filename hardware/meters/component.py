@@ -13,6 +13,11 @@ class Component:
 
     All sources run from the start. If a counter stops, runs backwards or fails, the next source covers the whole
     window.
+
+    Args:
+        name: `processor` or the accelerator's name.
+        sources: Energy sources in order of preference.
+        refused: Reasons why better sources could not be opened.
     """
 
     def __init__(self, name: str, sources: Sequence[EnergySource], refused: Sequence[str] = ()) -> None:
@@ -46,7 +51,11 @@ class Component:
         self._highest = dict(self._start)
 
     def sample(self, seconds: float) -> None:
-        """Read the best source, and the sources that must be read often, at a number of seconds after the start."""
+        """Read the best source, and all sources that must be read often to count correctly.
+
+        Args:
+            seconds: Time since `start`.
+        """
         believed = False
         for source in self._start:
             if not believed or source.needs_sampling:
@@ -54,7 +63,12 @@ class Component:
                 believed = believed or (joules is not None and joules > 0)
 
     def read(self, seconds: float, *, look: bool = True) -> EnergyReading:
-        """Return the joules since `start` by the first plausible source; without `look`, by its last reading."""
+        """Return the joules since `start` from the first source with a plausible result.
+
+        Args:
+            seconds: Time since `start`.
+            look: Whether to read the sources now, instead of using their last readings.
+        """
         still = []
         for source in self._start:
             if look:

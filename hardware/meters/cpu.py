@@ -107,6 +107,12 @@ class ProcessShare(EnergySource):
     Each interval between two readings is divided in proportion to busy core-seconds, as power models for containers do
     (Scaphandre, Kepler). Idle power and shared caches are divided the same way. The share counts as measured while
     other processes use at most `SENSOR_SHARE` of the busy time; otherwise it counts as an estimate.
+
+    Args:
+        whole: Counter of the machine.
+        time_used: Processor time of this process and of the machine.
+        idle_watts: Idle power of the machine; None if unknown.
+        clock: Clock in seconds; tests pass their own.
     """
 
     needs_sampling = True

@@ -17,6 +17,9 @@ IDLE_SHARE_BOUNDS = (0.05, 0.3)
 class GpuCounter(EnergySource):
     """Energy counter of one device: NVIDIA since Volta, AMD Instinct.
 
+    Args:
+        accelerator: Name `cuda:<i>` of the device.
+
     Raises:
         HardwareError: the device cannot be accessed.
     """
@@ -67,6 +70,9 @@ def gpu_power(accelerator: str) -> PowerIntegral:
 
 class GpuUtilisationEstimate(PowerIntegral):
     """Energy estimate by utilisation (the share of the time with running kernels) times design power.
+
+    Args:
+        accelerator: Name `cuda:<i>` of the device.
 
     Raises:
         HardwareError: NVML does not list the device, or its design power is unknown.

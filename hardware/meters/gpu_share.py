@@ -11,6 +11,9 @@ from shunter.hardware.meters.source import SENSOR_SHARE, EnergySource, Uncertain
 class GpuUse:
     """Use of a device by process, from NVML.
 
+    Args:
+        accelerator: Name `cuda:<i>` of the device.
+
     Raises:
         HardwareError: NVML does not list the device, or refuses access.
     """
@@ -65,7 +68,13 @@ class GpuUse:
 
 
 class GpuShare(EnergySource):
-    """Energy source that attributes a device's joules to this process tree by the device use of each process."""
+    """Energy source that attributes a device's joules to this process tree by the device use of each process.
+
+    Args:
+        whole: Energy source of the whole device.
+        own_share: Share of this process tree since the last call, as `GpuUse.own_share` returns it.
+        idle_watts: Idle power of the device; None if unknown.
+    """
 
     needs_sampling = True
 

@@ -35,7 +35,12 @@ PROCESSOR = "processor"
 
 
 class Stretch:
-    """Counting period of a component, from its start until it is closed or the meter ends."""
+    """Counting period of a component, from its start until it is closed or the meter ends.
+
+    Args:
+        component: Component to count; it is started here.
+        since_seconds: Start of the period, in seconds of the meter.
+    """
 
     def __init__(self, component: Component, since_seconds: float = 0.0) -> None:
         self._component = component
@@ -104,12 +109,23 @@ def measure_energy(
 
 
 def cpu_power_model(cores: int | None = None) -> CpuPowerModel:
-    """Return the power model of this machine's processor, for a number of cores; None: all usable cores."""
+    """Return the power model of this machine's processor.
+
+    Args:
+        cores: Number of cores that count; None: all that this process may use.
+    """
     return CpuPowerModel(cpu_identity(), usable_cores() if cores is None else cores)
 
 
 class EnergyMeter:
-    """Context manager that measures the energy of a period of work; readable while the work runs."""
+    """Context manager that measures the energy of a period of work; readable while the work runs.
+
+    Args:
+        components: Components to count.
+        clock: Clock in seconds; tests pass their own.
+        sample: Whether a thread reads the sources during the work.
+        opener: Function that opens the component of an accelerator that is added later.
+    """
 
     def __init__(
         self,
@@ -156,7 +172,11 @@ class EnergyMeter:
             self._thread.join()
 
     def count_only(self, accelerators: Collection[str]) -> None:
-        """Count the processor and these accelerators from now on; energy counted before stays in the total."""
+        """Count the processor and these accelerators from now on; energy counted before stays in the total.
+
+        Args:
+            accelerators: Names, as in `measure_energy`, of the reserved accelerators.
+        """
         wanted = {PROCESSOR, *accelerators} - {"cpu"}
         with self._lock:
             if self._reading is not None:

@@ -73,6 +73,12 @@ class PowerIntegral(EnergySource):
 
     The error has three parts: the sensor's error, the integration error (the difference to the integral of every second
     sample), and the gaps, in which power may have had any value between its extremes.
+
+    Args:
+        read_watts: Reader of the sensor; raises HardwareError if the sensor does not answer.
+        description: Name of the sensor as text.
+        interval_seconds: Time between two samples.
+        clock: Clock in seconds; tests pass their own.
     """
 
     method = "measured"

@@ -23,6 +23,10 @@ LARGEST_CACHED_SHARE = 0.05
 def measure_disk(folder: Path, file_bytes: int = FILE_BYTES) -> DiskRates:
     """Write a file, drop it from the page cache, read it, and remove it.
 
+    Args:
+        folder: Folder on the disk to measure; created if absent.
+        file_bytes: Size of the file.
+
     Raises:
         HardwareError: the folder has no space, or its file system is in memory.
     """

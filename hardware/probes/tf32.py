@@ -12,6 +12,10 @@ def products_in_tf32(device: torch.device, *, wanted: bool = True) -> Iterator[N
 
     Sums stay in fp32. GPUs from NVIDIA's Ampere on compute such products several times as fast; other GPUs and CPUs are
     not affected.
+
+    Args:
+        device: Device of the products.
+        wanted: Whether to use TF32; if not, a GPU computes in full precision.
     """
     if device.type != "cuda":
         yield

@@ -19,7 +19,11 @@ _SIGN = np.uint32(1 << 31)
 
 
 def number_keys(values: NDArray[np.floating]) -> NDArray[np.uint64]:
-    """Return the key of each number, uint64 [rows], in the order of the numbers; `MISSING_KEY` for NaN."""
+    """Return the key of each number, uint64 [rows], in the order of the numbers; `MISSING_KEY` for NaN.
+
+    Args:
+        values: Numbers [rows].
+    """
     with np.errstate(over="ignore"):
         numbers = values.astype(np.float32) + np.float32(0)  # -0 becomes 0
     bits = numbers.view(np.uint32)

@@ -225,7 +225,13 @@ def hexadecimal_key(text: str) -> int:
 
 
 def bags(series: pl.Series, separator: str | None, kind: KeyKind = "value") -> Bag:
-    """Split a multi-valued column into its values, and return the key of each value; missing values are dropped."""
+    """Split a multi-valued column into its values, and return the key of each value; missing values are dropped.
+
+    Args:
+        series: Lists, or texts.
+        separator: Separator of the values in a text; None if a text is a single value.
+        kind: Rule by which a value becomes a key.
+    """
     lengths, values = taken_apart(series, separator)
     found = keys(values, kind)
     # Empty texts and nulls among the values are dropped.

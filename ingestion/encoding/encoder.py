@@ -201,6 +201,10 @@ class Encoder:
     def encode_table(self, table: Mapping[str, pl.Series], rows: int) -> EncodedRows:
         """Encode polars columns of raw rows, with the flags of unknown, missing and unreadable values.
 
+        Args:
+            table: Columns by name; unknown columns are ignored.
+            rows: Number of rows.
+
         Raises:
             DataError: A column is missing.
         """

@@ -36,7 +36,12 @@ class RowFilter:
 
 
 def fit_filter(schema: Schema, batches: Iterable[Keys], name: str) -> RowFilter:
-    """Return the filter of a log, from its keys of `schema.counted_columns`, uint64 [columns, rows].
+    """Return the filter that drops rows of rare values, fitted to a log.
+
+    Args:
+        schema: Schema with `min_rows` or `k_core`.
+        batches: Keys of `schema.counted_columns`, uint64 [columns, rows] each.
+        name: Name of the log, for the error message.
 
     Raises:
         DataError: No row is left.

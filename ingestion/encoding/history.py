@@ -65,6 +65,11 @@ def bounds_of_histories(events: Events, length: int) -> tuple[NDArray[np.int64],
 class HistoryLog:
     """Builder of the histories of all rows of a log: appends batches, builds, then reads histories batch by batch.
 
+    Args:
+        directory: Folder of the two temporary files.
+        name: Prefix of the file names.
+        length: Largest number of items in a history; the latest items are kept.
+
     Attributes:
         empty_in_training: Number of training rows with an empty history, valid after `build`.
     """
@@ -88,7 +93,15 @@ class HistoryLog:
         is_kept: NDArray[np.bool_],
         is_training: NDArray[np.bool_],
     ) -> None:
-        """Append the rows of one batch; each array has the shape [rows]."""
+        """Append the rows of one batch; each array has the shape [rows].
+
+        Args:
+            users: Key of the user; rows with `MISSING_KEY` have an empty history.
+            times: Time of the row.
+            items: Key of the item; `MISSING_KEY` is not added to histories.
+            is_kept: Whether the item is added to later histories.
+            is_training: Whether the row is in the training split.
+        """
         events = np.empty(len(users), _EVENT)
         events["row"] = np.arange(self._rows, self._rows + len(users))
         events["user"], events["time"], events["item"] = users, times, items
@@ -162,7 +175,12 @@ class HistoryLog:
 
 
 class Histories:
-    """All built histories of a log; a context manager that deletes the temporary files."""
+    """All built histories of a log; a context manager that deletes the temporary files.
+
+    Args:
+        directory: Folder of the temporary files.
+        schema: Schema; each of its `built_sequences` gets a history.
+    """
 
     def __init__(self, directory: Path, schema: Schema) -> None:
         self._columns = schema.built_sequences

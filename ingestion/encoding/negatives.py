@@ -83,6 +83,12 @@ class NegativeSampler:
 def fit_sampler(schema: Schema, batches: Iterable[RawBatch], read: Schema, name: str) -> NegativeSampler:
     """Return the sampler for a log. Its items are those of positive rows, with the item columns of their first row.
 
+    Args:
+        schema: Schema with `negatives`.
+        batches: Rows of the log.
+        read: Schema that gives the columns of `batches`, possibly reduced to the item columns.
+        name: Name of the log, for the error message.
+
     Raises:
         DataError: The log has fewer than two items in positive rows.
     """

@@ -77,6 +77,12 @@ def fit_sessions(
 ) -> Sessions:
     """Return the sessions of a log, from a pass over its users and times.
 
+    Args:
+        schema: Schema with `sessions`.
+        pieces: Key of the user and time of each row, in any order.
+        microseconds_per_unit: Unit of the times in microseconds; None if unknown.
+        name: Name of the log, for the error message.
+
     Raises:
         DataError: The unit of the times is unknown, or no row has a user and a time.
     """

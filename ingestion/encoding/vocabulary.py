@@ -168,6 +168,10 @@ def mix(values: Keys) -> Keys:
 def access_curve(counts: NDArray[np.int64], points: int = 32) -> tuple[tuple[float, float], ...]:
     """Return the access curve of a table, which shows the skew of its lookups.
 
+    Args:
+        counts: Number of lookups of each id, in any order.
+        points: Largest number of points of the curve; the shares of ids are spaced logarithmically.
+
     Returns:
         Pairs (share of ids, share of lookups of these ids), most frequent ids first; the last pair is (1, 1). Empty
         without lookups.

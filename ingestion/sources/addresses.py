@@ -162,6 +162,10 @@ def local_path(text: str) -> str:
 def path_beside(log: Path, text: str) -> Path:
     """Return the path of a file that belongs to a log: the local copy of an address, or of an object beside the log.
 
+    Args:
+        log: A file of the log.
+        text: Address or path; a relative one begins at the folder of the log.
+
     Raises:
         RequestError: The address may not be read, or names several files.
         DataError: The object is not found or cannot be read.

@@ -92,6 +92,15 @@ def open_day(
 ) -> DayLog:
     """Open the files of one day; the time column is dropped, since the day is known.
 
+    Args:
+        day: Date of the log.
+        paths: Files of the day.
+        data_format: File format; None to detect the format by the names.
+        schema_file: Schema file, see `shunter.ingestion.sources.open`.
+        without: Features that this day lacks.
+        where: Predicate on the rows, in addition to the `where` of the schema.
+        loss: Requested loss, see `shunter.ingestion.sources.number_label`.
+
     Raises:
         DataError: The format is unknown, or the schema is missing, invalid, or names sequences or sessions that depend
             on other days.
@@ -123,7 +132,15 @@ def open_day(
 def arrange(
     columns: Columns, schema: Schema, numeric: Sequence[str], single: Sequence[str], multi: Sequence[str]
 ) -> Columns:
-    """Return columns in another order, with missing values for absent columns."""
+    """Return columns in another order, with missing values for absent columns.
+
+    Args:
+        columns: Columns in the order of `schema`.
+        schema: Schema of the columns.
+        numeric: Wanted numeric columns.
+        single: Wanted single-valued categorical columns.
+        multi: Wanted multi-valued categorical columns.
+    """
     rows = columns.rows
     here_numeric, here_single, here_multi = (
         dict(zip(names, range(len(names)), strict=True)) for names in _names(schema)

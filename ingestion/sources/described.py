@@ -69,7 +69,12 @@ class Described(Frozen):
             return False
 
     def schema_for(self, paths: tuple[Path, ...], own: Mapping[str, Any] | None = None) -> Schema:
-        """Return the schema of a log of this format."""
+        """Return the schema of a log of this format.
+
+        Args:
+            paths: Files of the log.
+            own: Keys of the user's schema, which replace those of the format; None for none.
+        """
         present = [join for join in self.keys.get("joins", ()) if (paths[0].parent / join["file"]).exists()]
         given = {**self.keys, "joins": present}
         found = set(self._reader(given, paths[0]).names(paths[0]))

@@ -31,7 +31,11 @@ _FOREIGN: list[Callable[[], bool]] = []
 
 
 def restrict_where(is_foreign: Callable[[], bool]) -> None:
-    """Restrict requests that may come from other users to the folders of `SHUNTER_DATA_ROOTS`."""
+    """Restrict requests that may come from other users to the folders of `SHUNTER_DATA_ROOTS`.
+
+    Args:
+        is_foreign: Returns True if the current request may come from another user; called whenever a path is checked.
+    """
     _FOREIGN.append(is_foreign)
 
 
@@ -107,6 +111,9 @@ def check_text(part: str) -> None:
 def check_address(address: str) -> None:
     """Raise if an address holds a secret or may not be read, before any server is contacted.
 
+    Args:
+        address: Address such as `s3://bucket/folder`, without the version of a table.
+
     Raises:
         RequestError: The address holds a user, a password or a token, leaves its folder, or is not allowed.
     """
@@ -145,6 +152,10 @@ def address_of(copy: Path) -> str | None:
 
 def check_paths(paths: Iterable[Path], shown_name: str | None = None) -> None:
     """Raise if a file is outside the allowed folders after resolving links; a local copy is judged by its address.
+
+    Args:
+        paths: Files or folders.
+        shown_name: Name of the files in the error message; None for their own names.
 
     Raises:
         RequestError: A path is outside the allowed folders, whether the file exists or not.
@@ -247,7 +258,14 @@ class Budget:
 
 
 class CountedStream(io.RawIOBase):
-    """Stream that counts the bytes read."""
+    """Stream that counts the bytes read.
+
+    Args:
+        stream: Stream to read.
+        budget: Budget that counts the bytes.
+        name: Name of the stream for error messages.
+        file: File behind the stream, which may be compressed.
+    """
 
     def __init__(self, stream: BinaryIO, budget: Budget, name: object, file: BinaryIO) -> None:
         super().__init__()

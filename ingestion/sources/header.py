@@ -20,6 +20,9 @@ from shunter.requests.source import CSV, PARQUET
 def column_kinds(source: Source) -> dict[str, Kind]:
     """Return the common columns of all files of a log with their kinds; empty for Criteo, whose columns are fixed.
 
+    Args:
+        source: The log; only the text form of its schema is used.
+
     Raises:
         DataError: A file is empty or cannot be read.
     """

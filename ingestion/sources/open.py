@@ -101,6 +101,14 @@ def source_of(
 ) -> CriteoSource | TableSource:
     """Find the format and the schema of files.
 
+    Args:
+        name: Name of the log as the user gives it.
+        paths: Files of the log, in reading order.
+        data_format: File format; None to detect the format.
+        schema_file: Schema file, see `open_source`.
+        shown_name: Text that the user gave for the files, for error messages; None for the first file.
+        where: Predicate on the rows, in addition to the `where` of the schema.
+
     Raises:
         DataError: The format is unknown, or the schema is missing or invalid.
     """
@@ -127,6 +135,10 @@ def with_loss(source: Source, loss: str | None) -> Source:
     """Return a source whose label is read as a number, if the requested loss is for numbers.
 
     A threshold of the label, such as that of a built-in data set, is dropped.
+
+    Args:
+        source: Source with the label of its schema.
+        loss: Requested loss; None leaves the label as the schema describes it.
 
     Raises:
         RequestError: The loss is for clicks but the label is a number, or the loss is for numbers but the log has

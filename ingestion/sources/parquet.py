@@ -96,6 +96,14 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Decode columns in batches of rows; decoded bytes are counted before texts are expanded in memory.
 
+    Args:
+        path: Path of the file, for error messages.
+        file: The Parquet file.
+        stream: Stream of the same file.
+        columns: Names of the columns to read.
+        budget: Budget that counts the decoded bytes.
+        row_groups: Indices of the row groups to read; None for all row groups.
+
     Raises:
         ColumnError: A column holds maps, or lists of lists or structs.
         DataError: The columns exceed the budget, or the file is damaged.

@@ -81,6 +81,10 @@ class PartsSource:
 def parts_source(training: FileSource, others: Mapping[str, FileSource]) -> PartsSource:
     """Combine the files of the splits; the time column is dropped, since the splits are predefined.
 
+    Args:
+        training: Files of the training split.
+        others: Files of the splits `validation` and `test`, if given.
+
     Raises:
         DataError: The splits have different formats or share a file. The schema names a `part` column, built
             histories, sessions or a split of each user, which a predefined split excludes.

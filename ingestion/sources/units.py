@@ -36,6 +36,12 @@ def csv_units(path: Path, delimiter: str, columns: int, unit_bytes: int) -> Iter
 
     A quoted value may hold line ends. A file with quotes is therefore read up to each cut to find out whether a quote
     is open. This scan is several times faster than parsing the values, which starts with the first unit.
+
+    Args:
+        path: Path of the file.
+        delimiter: Delimiter of the columns.
+        columns: Number of columns in the header.
+        unit_bytes: Approximate size of a unit in bytes.
     """
     size = path.stat().st_size
     if size <= unit_bytes or not is_plain(path) or not _has_quotes(path):

@@ -160,7 +160,11 @@ def independent_units(dataset: Dataset) -> tuple[str, np.ndarray | None]:
 def newest_day(dataset: Dataset, labels: np.ndarray, logits: np.ndarray, known: np.ndarray) -> str:
     """Return a sentence about the difference of base rates between the newest test day and the validation part.
 
-    Of the labels and log odds of the test part, those at the indices `known` are used.
+    Args:
+        dataset: Data set.
+        labels: Labels of the test part, 0 or 1, `[rows]`.
+        logits: Predicted log odds, `[rows]`.
+        known: Indices of the rows that have a label.
     """
     days = days_of(dataset, "test")
     if days is None:

@@ -116,8 +116,11 @@ def summarise(
 ) -> FeatureSummary:
     """Compute the statistics of all fields on the training part.
 
-    Values have the known names of their ids, by field. Ranges of numeric fields without a scale are in standardised
-    numbers. At most `most_rows` rows are read, evenly spaced.
+    Args:
+        dataset: Data set.
+        names: Known values of the ids, by field.
+        scales: Scales of the numeric fields; if one is missing, ranges are in standardised numbers.
+        most_rows: Largest number of rows to read, evenly spaced.
     """
     rows = _rows(dataset, most_rows)
     labels = _load(dataset, "label")

@@ -46,7 +46,14 @@ class FamilyComparison:
 
     @classmethod
     def of(cls, space: SearchSpace, rows: int, schedule: Schedule, trials: int | None) -> "FamilyComparison | None":
-        """Return the comparison of a search's families; None if the comparison would save nothing."""
+        """Return the comparison of a search's families; None if the comparison would save nothing.
+
+        Args:
+            space: Search space.
+            rows: Number of rows of the training part.
+            schedule: Longest training, and its validations within the first pass.
+            trials: Budget in trials; None: no limit.
+        """
         if len(space.families) <= FINALISTS:
             return None
         wanted = LEAST_SAMPLES / max(1, rows)

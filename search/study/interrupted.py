@@ -39,6 +39,10 @@ def put_back(file: Path, open_storage: "Callable[[str], RDBStorage]") -> None:
     Other trials are then not compared with results of an interrupted attempt, and all trials have the same numbers as
     without the interruption. Optuna cannot reset a trial, so the studies are written to a new file. The new file
     replaces the old file atomically: if the process is killed in between, the old file remains.
+
+    Args:
+        file: SQLite file of the studies, which no other process uses; it may not exist yet.
+        open_storage: Function that opens the storage at an address.
     """
     from optuna import create_study, get_all_study_names, load_study
 

@@ -38,6 +38,11 @@ TYPES: dict[str, set[type]] = {
 def read_table(body: bytes, max_rows: int, known: frozenset[str]) -> tuple[Table, dict[str, Any]]:
     """Parse the rows of an Open Inference request; return them with the whole request.
 
+    Args:
+        body: Body of the request.
+        max_rows: Largest number of rows.
+        known: Columns that the model reads; other inputs are refused.
+
     Raises:
         RefusedError: The body is not an inference request, or has too many rows.
     """

@@ -36,7 +36,12 @@ def _checked_entries(entries: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def settings_over(of_file: Any, given: Sequence[str]) -> tuple[str, ...]:
-    """Return the settings of a job file, overridden by those given beside it."""
+    """Return the settings of a job file, overridden by those given beside it.
+
+    Args:
+        of_file: `set` in the file: entries, or keys with values.
+        given: Entries `field=value`.
+    """
     entries = _as_entries(of_file)
     if not isinstance(entries, list | tuple):
         return tuple(given)

@@ -76,6 +76,10 @@ def train_baselines(run: RunContext, ended: ShouldStop | None = None) -> list[Tr
     than that of the first run after the same number of samples. A baseline that an earlier run has trained on the same
     data, with the same settings and code, is reused. A baseline of the model's own family is left out, because the
     search covers it. Baselines that a limit does not permit are left out, too.
+
+    Args:
+        run: Context of the run.
+        ended: Condition that ends the baselines, in addition to the limits; None if there is none.
     """
     run = run.within(ended) if ended else run
     families = [name for name in baselines_of(run.request) if name not in (run.request.model, TREES)]

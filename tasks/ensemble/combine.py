@@ -96,8 +96,17 @@ def combine_members(
     """Combine members, keep the ensemble if it beats the best single model, and score the result on the test part.
 
     The weights are cross-fitted on two halves of the validation part. The test part is scored exactly once: a second
-    call with the same members returns the stored result. The metrics are logged to a run below `parent_run_id` and to
-    that run.
+    call with the same members returns the stored result.
+
+    Args:
+        dataset: The data that the members were trained on.
+        members: Trained members, at least one, with different names.
+        placement: Placement of the scoring.
+        directory: Folder of the final model.
+        parent_run_id: Parent of the MLflow run that this function opens; the final metrics are logged to both.
+        seed: Seed of the halves.
+        select_by: Metric that decides between the ensemble and the single model.
+        limits: Limits on size and cost of the result.
 
     Raises:
         InfeasibleError: No member is within the limits on serving cost and memory.

@@ -84,6 +84,11 @@ def train_members(run: RunContext, tuned: TuneResult, minutes: Minutes | None = 
     With a limit of minutes, only members that are expected to finish in time are trained, and a training run that
     exceeds the limit ends with its best epoch. If that leaves no member, the best setting is trained for at least as
     long as its trial was.
+
+    Args:
+        run: Context of the run.
+        tuned: Result of the search, with the best settings.
+        minutes: Minutes of the search, of which a part is used; None sets no limit.
     """
     minutes = minutes or unlimited()
     if run.request.ensemble.ensemble_of is EnsembleOf.SNAPSHOTS:

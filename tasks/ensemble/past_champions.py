@@ -55,6 +55,13 @@ def past_champions(
 ) -> PastChampions:
     """Fetch the members of the current and the earlier champions of a name, the newest first.
 
+    Args:
+        name: Name of the registered model.
+        dataset: Data on which the champions must have been trained.
+        placement: Placement of the scoring.
+        execution: Execution of the scoring.
+        folder: Folder for the fetched models.
+
     Raises:
         DataError: An array cannot be read.
         TrackingError: The store cannot be read.

@@ -36,8 +36,14 @@ def observer_of(dataset: Dataset, profiles: Sequence[HardwareProfile], request: 
 def with_trials_at_a_time(request: TrainRequest, decision: Decision, held: Reservation, run_id: str) -> TrainRequest:
     """Return the request with the best number of parallel trials, unless the request sets the number.
 
-    If a number of trials limits the search, the decision states the number of parallel trials. The only trial of a
-    search has no other beside it; an extra trial that explores runs alone after the others.
+    If a number of trials limits the search, the decision states the number of parallel trials; an exploration runs one
+    trial at a time, because it compares times.
+
+    Args:
+        request: Request of the run.
+        decision: Decision on the placement.
+        held: Reservation on this machine; trials run in parallel only if it has all cores.
+        run_id: MLflow run, to which the reason is logged.
     """
     search, cores = request.search, usable_cores()
     if held.cores < cores:

@@ -62,6 +62,11 @@ def trial_progress() -> Iterator["Callable[[Progress], None] | None"]:
 def publish_search(run_id: str, result: TuneResult, directory: Path) -> None:
     """Log a search to its run: metrics, the front, and a copy of the study for `optuna-dashboard`.
 
+    Args:
+        run_id: Parent run in MLflow.
+        result: Result of the search.
+        directory: Folder of the search; a study in a user's own storage is not copied.
+
     Raises:
         TrackingError: The store fails.
     """

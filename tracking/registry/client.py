@@ -52,6 +52,11 @@ class RegistryClient:
     def upload(self, model_id: str, file: "Path", folder: str | None) -> None:
         """Upload a file of a model, and verify its size in the store, since a server's answer is not reliable.
 
+        Args:
+            model_id: Id of the model.
+            file: File on this machine.
+            folder: Target folder within the model; None for its root.
+
         Raises:
             StoreAwayError: The file is missing in the store or has another size.
         """

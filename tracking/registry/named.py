@@ -178,6 +178,14 @@ def digest_of_model(named: str) -> str:
 def export_model(named: str, folder: Path, increments: Sequence[Path] = ()) -> ExportedModel:
     """Copy a model to a new folder that MLflow and `open_model` can load, and check that the copy loads.
 
+    Args:
+        named: Name or folder of the model, see `open_model`.
+        folder: Folder to create.
+        increments: Increments to apply, see `open_model`.
+
+    Returns:
+        Title, fingerprint and size of the model.
+
     Raises:
         RequestError: The model does not exist, or the folder exists or cannot be written.
         TrackingError: See `open_model`.
@@ -194,7 +202,12 @@ def export_increment(
 ) -> ExportedIncrement:
     """Export the increment from an earlier model to a model into a new folder.
 
-    `since` may also be another version number of the same model.
+    Args:
+        named: Name or folder of the new model, see `open_model`.
+        folder: Folder to create.
+        since: Name or folder of the earlier model, see `open_model`, or another version number of the same model.
+        increments: Increments to apply to the earlier model first.
+        bits: Bits per number in the stored rows; `auto` is 32 for tables below 1 GiB, and then 8.
 
     Raises:
         RequestError: A model does not exist or ranks items, or the folder cannot be created.

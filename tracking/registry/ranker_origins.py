@@ -49,7 +49,12 @@ class RankerOrigins:
 
 
 def ranker_tags(members: Sequence[TrainedRanker], by: By | None = None) -> dict[str, str]:
-    """Return tags of a registered version with its members' training settings, for nightly retraining."""
+    """Return tags of a registered version with its members' training settings, for nightly retraining.
+
+    Args:
+        members: Members of the version, by number, from their first training.
+        by: Kind of scores that the ensemble sums over its members; None for a single model.
+    """
     kept = [_kept(one.spec, one.hyperparameters, one.best_epoch) for one in members]
     return {MEMBERS: json.dumps({"by": by, "members": kept, "repeats": members[0].schedule.repeats})}
 

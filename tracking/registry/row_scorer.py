@@ -65,6 +65,10 @@ class RowScorer(ABC):
     def predict(self, model_input: "pd.DataFrame", params: dict[str, Any] | None = None) -> "np.ndarray | pd.DataFrame":
         """Score raw rows; warn with `UnusableValuesWarning` about unknown and unreadable values.
 
+        Args:
+            model_input: Raw rows with the columns of the click log; unknown columns are ignored.
+            params: Parameters of MLflow's protocol, which are ignored.
+
         Returns:
             float64 `[rows]` or `[rows, outputs]`.
 

@@ -47,6 +47,9 @@ FINGERPRINT = re.compile("[0-9a-f]{64}")
 def sign_folder(data: Path) -> None:
     """Sign a model with the key of the home; create the key if missing.
 
+    Args:
+        data: Data folder of the model, see `shunter.tracking.registry.serving`.
+
     Raises:
         OSError: A file cannot be read or written.
     """
@@ -221,7 +224,11 @@ def check_model_folder(folder: Path, name: str) -> None:
 
 
 def update_loader(description: Path) -> None:
-    """Replace a former loader module in the description of a model by the current one."""
+    """Replace a former loader module in the description of a model by the current one.
+
+    Args:
+        description: The model's file `MLmodel`; rewritten if it names a former loader.
+    """
     text = description.read_text()
     for former in FORMER_LOADER_MODULES:
         text = text.replace(f"loader_module: {former}\n", f"loader_module: {LOADER_MODULE}\n")

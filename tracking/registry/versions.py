@@ -161,6 +161,10 @@ def download(version: Version, folder: Path) -> ModelFiles:
 
     No code in the files is ever executed, and the returned files are a copy of the checked bytes.
 
+    Args:
+        version: Version of a registered model.
+        folder: Folder for the files; former content is removed.
+
     Raises:
         TrackingError: The store fails, the version was not registered by Shunter, or the signature does not match.
     """

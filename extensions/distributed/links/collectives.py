@@ -38,9 +38,14 @@ log = logging.getLogger(__name__)
 def measure_collectives(processes: int, message_bytes: Sequence[int] = MESSAGE_BYTES) -> tuple[CollectiveCost, ...]:
     """Time all-reduce, all-to-all, reduce-scatter and all-gather between processes of one thread each.
 
-    At least two processes communicate over loopback by gloo, as multi-process training on a CPU does. There are at
-    least three message sizes, multiples of four bytes for each process. An operation without a fitted bandwidth is
-    logged and left out.
+    The processes communicate over loopback by gloo, as multi-process training on a CPU does.
+
+    Args:
+        processes: Number of processes, at least two.
+        message_bytes: At least three sizes, multiples of four bytes for each process.
+
+    Returns:
+        One cost for each operation; an operation without a fitted bandwidth is logged and left out.
 
     Raises:
         HardwareError: the processes failed.
@@ -84,7 +89,12 @@ def fitted(
 ) -> tuple[CollectiveCost, ...]:
     """Fit the cost of each operation; an operation without a fitted bandwidth is logged and left out.
 
-    `durations` are the seconds of each repetition, by operation and message size in bytes.
+    Args:
+        durations: Seconds of each repetition, by operation and size of the message.
+        processes: Number of processes.
+        link: Description of the link, such as `gloo over loopback`.
+        message_bytes: Timed message sizes in bytes.
+        operations: Timed operations.
     """
     costs = []
     for operation in operations:

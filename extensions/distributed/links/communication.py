@@ -46,9 +46,12 @@ class Link:
 
 
 def wire_bytes(operation: str, message_bytes: float, processes: int) -> float:
-    """Return the bytes that each of the processes sends in a collective operation, a key of `WIRE_SHARES`.
+    """Return the bytes that each process sends in a collective operation.
 
-    Each process contributes `message_bytes`.
+    Args:
+        operation: Key of `WIRE_SHARES`.
+        message_bytes: Bytes that each process contributes.
+        processes: Number of processes, on all machines.
     """
     return message_bytes * WIRE_SHARES[operation](processes)
 
@@ -57,7 +60,13 @@ def transfer_seconds(operation: str, message_bytes: float, processes: int, link:
     """Return the seconds that a collective operation spends on the links between machines.
 
     A ring crosses a machine's link once, independent of the number of processes in the machine. In an all-to-all, all
-    processes of a machine send their messages to the processes of the other machines. Arguments are as of `wire_bytes`.
+    processes of a machine send their messages to the processes of the other machines.
+
+    Args:
+        operation: Key of `WIRE_SHARES`.
+        message_bytes: Bytes that each process contributes.
+        processes: Number of processes, on all machines.
+        link: Link of each machine.
     """
     machines = min(link.machines, processes)
     if machines < 2:
@@ -82,7 +91,13 @@ def fit_collective(
 
     Non-negative least squares minimises relative errors, so that microseconds of small messages count as much as
     milliseconds of large messages. Huber weights keep one disturbed size from bending the line. R2 refers to the
-    unscaled seconds. The points are times of at least three sizes; `link` is a text, such as `gloo over loopback`.
+    unscaled seconds.
+
+    Args:
+        operation: Operation that was timed.
+        processes: Number of processes.
+        link: Description of the link, such as `gloo over loopback`.
+        points: Times of at least three sizes.
 
     Raises:
         HardwareError: the times do not grow with the size, so that no bandwidth can be fitted.

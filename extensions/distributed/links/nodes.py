@@ -45,7 +45,8 @@ class ClusterNode(Frozen):
 def connected(address: str) -> Iterator[None]:
     """Connect to a Ray cluster while the block runs; an existing connection is used and stays open.
 
-    The address is `host:port` of the head node, or `auto` for the cluster that this machine is part of.
+    Args:
+        address: Address `host:port` of the head node, `auto` for the cluster that this machine is part of.
 
     Raises:
         HardwareError: no cluster answers at the address.
@@ -70,7 +71,9 @@ def connected(address: str) -> Iterator[None]:
 def cluster_nodes(address: str, resource: str | None = None) -> list[ClusterNode]:
     """Return the cluster's nodes with their accelerators, the head node first; nodes that do not answer are left out.
 
-    With `resource`, only nodes that were started with this resource (`ray start --resources`) are returned.
+    Args:
+        address: Address, as in `connected`.
+        resource: Resource that a node must have been started with (`ray start --resources`).
 
     Raises:
         HardwareError: no cluster answers, no node answers, or no node has the resource.

@@ -121,8 +121,12 @@ class Group:
 def run_group(module: str, folder: Path, processes: int, *, threads: int, on_report: Report) -> None:
     """Run `python -m module folder` in several processes until all have ended; a failure ends all processes.
 
-    The folder is empty before. Each process has a number of threads; `on_report` is called with the name and the value
-    of each report of the first process.
+    Args:
+        module: Module that each process runs; see the module docstring.
+        folder: Empty folder for rendezvous and output.
+        processes: Number of processes.
+        threads: Threads of each process.
+        on_report: Called with the name and the value of each report of the first process.
 
     Raises:
         ShunterError: A process raised this error.
@@ -156,9 +160,12 @@ def run_member(main: Callable[[Path, Report], None]) -> NoReturn:
 
 
 def end_process(folder: Path, rank: int, work: Callable[[], int | None]) -> NoReturn:
-    """Run the work of one process of a group, then end the process with the exit code that `work` returns (None: 0).
+    """Run the work of one process of a group, then end the process with the exit code.
 
-    A `ShunterError` is written to the folder of the group.
+    Args:
+        folder: Folder of the group; a `ShunterError` is written there.
+        rank: Rank of this process.
+        work: Returns the exit code; None is 0.
     """
     try:
         code = work() or 0
@@ -178,9 +185,12 @@ def end_process(folder: Path, rank: int, work: Callable[[], int | None]) -> NoRe
 def join_group(folder: Path, backend: str = "gloo", timeout: timedelta | None = TIMEOUT) -> None:
     """Join torch's default process group; all processes of the `Group` must join.
 
-    The rendezvous is a file in the folder of the group, so that no process listens on the network for it. The backend
-    is `gloo` or one that is registered with torch. A process waits for the others for at most the timeout (None:
-    torch's default).
+    The rendezvous is a file in the folder, so that no process listens on the network for it.
+
+    Args:
+        folder: Folder of the group.
+        backend: Backend of the process group, `gloo` or a backend registered with torch.
+        timeout: Longest time that a process waits for the other processes; None is torch's default.
     """
     from torch import distributed
 

@@ -181,9 +181,12 @@ class _Step:
 def calibrate(
     plans: Sequence[ExecutedPlan], prior: Mapping[Term, float] = UNCALIBRATED.factors, model: str = ""
 ) -> Calibration:
-    """Learn the factors of one machine from the plans that one number of processes have executed on it.
+    """Learn the factors of one machine from the plans that were executed on it.
 
-    Only the ratios of the prior factors count. `model` is the key of the model to predict, see `SimulatedStep.model`.
+    Args:
+        plans: Plans of one machine and one number of processes.
+        prior: Prior factors; only their ratios count.
+        model: Key of the model to predict, see `SimulatedStep.model`.
     """
     if not plans:
         return UNCALIBRATED
@@ -258,8 +261,10 @@ def _fit(steps: Sequence[_Step], ridge: float, known: np.ndarray) -> tuple[np.nd
 def typical_step_seconds(history: Sequence[Any]) -> float | None:
     """Return the median over epochs of the mean step time, including waits for batches; None without steps.
 
-    The first epoch is left out if there are others. The history has an `EpochReport` of each epoch, with totals since
-    the start of the training.
+    The first epoch is left out if there are others.
+
+    Args:
+        history: `shunter.engine.results.EpochReport` of each epoch, with totals since the start of the training.
     """
     means, before = [], (0, 0.0)
     for one in history:

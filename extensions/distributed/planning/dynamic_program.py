@@ -88,7 +88,14 @@ class Relaxation:
             self._chains[task].append((first, np.array(work), is_apart))
 
     def bounds(self, sums: np.ndarray) -> np.ndarray:
-        """Return the lower bounds of the step in seconds, `[plans]`, from the table costs' sums, `[plans, sums]`."""
+        """Return the lower bounds of the step.
+
+        Args:
+            sums: Sums of the table costs of each plan, `[plans, sums]`.
+
+        Returns:
+            Seconds, `[plans]`.
+        """
         taken = np.zeros((len(sums), len(self._parts)))  # seconds of each task in each plan
         for task, parts in enumerate(self._parts):
             seconds = np.full(len(sums), parts.start)

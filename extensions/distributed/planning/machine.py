@@ -103,7 +103,11 @@ class Machine:
 
 
 def machine_of(request: DevicesRequest, profiles: Sequence[HardwareProfile]) -> Machine:
-    """Return the machine that a request names; the profiles are those of this machine.
+    """Return the machine that a request names.
+
+    Args:
+        request: The devices.
+        profiles: Profiles of this machine, with measured collectives if available.
 
     Raises:
         RequestError: The file or the accelerator does not exist, or a link is missing.

@@ -110,7 +110,12 @@ class Search:
         more: Mapping[str, Sequence[Choice]] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> Found:
-        """Search for the fastest plan for at most a given time; the initial plans, and `more`, are always compared.
+        """Search for the fastest plan for at most a given time.
+
+        Args:
+            seconds: Time limit of the search; the initial plans are always compared.
+            more: Further initial plans.
+            clock: Clock of the search.
 
         Raises:
             InfeasibleError: The tables do not fit into memory; the message gives the least sufficient memory.

@@ -94,7 +94,14 @@ def _balanced(model: StepModel, options: Sequence[Sequence[Choice]]) -> list[Cho
 
 
 def tower_spec(spec: ModelSpec, fields: int, towers: int, compression: float) -> ModelSpec:
-    """Return the spec of a flat model with towers, at most one for each field, that compress their fields' vectors."""
+    """Return the spec with towers; each compresses its fields' vectors by the factor `compression`.
+
+    Args:
+        spec: A flat model.
+        fields: Number of categorical fields.
+        towers: Number of towers, at most one for each field.
+        compression: Compression factor of each tower.
+    """
     of_a_tower = fields / towers
     vectors = max(1, round(of_a_tower / compression))
     width = of_a_tower * spec.embedding_dim / (compression * vectors)

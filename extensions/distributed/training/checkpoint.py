@@ -199,7 +199,13 @@ class ShardedCheckpoint(CheckpointDirectory[Model]):
     def write(
         self, model: Model, optimizer: torch.optim.Optimizer, state: dict[str, Any], *, may_skip: bool = False
     ) -> None:
-        """Start to write a checkpoint of the current training state; see `CheckpointDirectory.write`.
+        """Start to write a checkpoint of the current training state.
+
+        Args:
+            model: Model with its shards and dense weights.
+            optimizer: Optimizer of the dense part.
+            state: All other state as plain values, including the number of the `step`.
+            may_skip: Whether to skip this checkpoint if the previous one is still being written, instead of waiting.
 
         Raises:
             TrainingError: The previous checkpoint had a weight that is not finite; the last good checkpoint remains.

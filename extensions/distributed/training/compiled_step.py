@@ -193,9 +193,17 @@ def compile_together(
 
     On a CPU, for layers whose only state is their weights, it is the whole step except for the tables and the update.
     Otherwise it is only the layers. The first process compiles before the others, which then find most results in
-    torch's cache on this machine. If compilation fails in one process, no process compiles. The weights and the random
-    state do not change; the batch gives the shapes. The result are the seconds until all processes have compiled; None
-    if none has compiled.
+    torch's cache on this machine. If compilation fails in one process, no process compiles.
+
+    Args:
+        model: Model in training mode; weights and random state are not changed.
+        optimizer: Optimiser of its layers.
+        execution: Device, precision and the batch size of all processes.
+        batch: Share of a full batch, for its shapes.
+        weights: Weights of the losses of several tasks.
+
+    Returns:
+        Seconds until all processes have compiled; None if none has compiled.
     """
     if isinstance(model, HostModel):
         log.warning("The layers are not compiled, because hosts have different towers.")

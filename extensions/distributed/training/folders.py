@@ -58,7 +58,10 @@ class Folders:
     def spread(self, folder: Path, names: Iterable[str], group: dist.ProcessGroup | None = None) -> None:
         """Copy files of every process to the other folders; all processes call this together.
 
-        `names` are relative paths of the files that this process has written to the folder of its machine.
+        Args:
+            folder: Path of the folder on each machine.
+            names: Files in the folder that this process has written, as relative paths.
+            group: Process group of this exchange alone; None for torch's default group.
 
         Raises:
             CheckpointError: A file could not be read, or could not be written to another folder.
@@ -113,9 +116,13 @@ def files_in(folder: Path) -> list[str]:
 
 
 class FolderWriter:
-    """Writer of folders in a directory; all processes call `write` together, over a process group of its own.
+    """Writer of folders; all processes call `write` together.
 
-    The throttle limits the common write rate of all processes.
+    Args:
+        directory: Parent of the folders.
+        throttle: Limit on the common write rate of all processes.
+        group: Process group that is used only by this writer.
+        folders: Assignment of processes to folders.
     """
 
     def __init__(self, directory: Path, throttle: Throttle, group: Any, folders: Folders) -> None:
@@ -134,11 +141,13 @@ class FolderWriter:
     ) -> tuple[tuple[Part, ...], int]:
         """Write a folder with the part of each process.
 
-        Each process writes its `own` blocks of tables and random state, or rows instead of blocks, in addition to the
-        parts of the tables `before`. The first process writes the dense part; further values are for the index.
-
-        Returns:
-            Parts of the tables, empty if whole blocks of the tables are stored instead, and the bytes of the folder.
+        Args:
+            name: Name of the folder.
+            own: Blocks of tables of this process, and its random state.
+            dense: Weights and optimiser state of the dense part, which the first process writes.
+            values: Further values of the index.
+            rows: Rows of this process, if rows are stored instead of blocks.
+            before: Parts of the tables in the previous checkpoint.
 
         Raises:
             CheckpointError: A process could not write its part.

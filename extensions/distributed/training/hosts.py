@@ -124,7 +124,12 @@ class _Exchange(torch.autograd.Function):
 
 
 def from_all(value: Any, group: dist.ProcessGroup | None = None) -> Sequence[Any]:
-    """Gather a small, picklable value from every process of a group; return the values in the order of the ranks."""
+    """Gather a small value from every process of a group; return the values in the order of the ranks.
+
+    Args:
+        value: Value of this process; it must be picklable.
+        group: Process group; None is the group of all processes.
+    """
     values: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(values, value, group=group)
     return values

@@ -64,7 +64,13 @@ class BatchShare(Batch):
 
 
 class ShareLoader(BatchLoader):
-    """`BatchLoader` that reads one process's part of each batch."""
+    """Loader that reads one process's part of each batch.
+
+    Args:
+        processes: Number of processes.
+        arguments: Arguments of `BatchLoader`.
+        options: Keyword arguments of `BatchLoader`.
+    """
 
     def __init__(self, rank: int, processes: int, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)

@@ -202,9 +202,15 @@ def make_plan(
 ) -> "ShardingPlan":
     """Return the given plan, or the plan of TorchRec's planner; called by every process.
 
-    A table with fewer rows than processes is not divided by row. If no other type is allowed, it is replicated. The
-    collection is on the meta device, and lacks tables whose rows are exchanged one by one. The batch size is that of
-    each process. `ids_per_sample` is the mean number of ids in each bag, the bags of a table next to each other.
+    A table with fewer rows than processes is not divided by row. If no other type is allowed, it is replicated.
+
+    Args:
+        collection: the tables, on the meta device; without tables whose rows are exchanged one by one.
+        sharder: TorchRec's sharder, which defines the possible types.
+        sharding: Allowed ways of dividing the tables.
+        device: Device of this process.
+        batch_size: Samples of each process per step.
+        ids_per_sample: mean number of ids in each bag of a sample, the bags of a table next to each other.
 
     Raises:
         InfeasibleError: no allowed plan fits into memory.

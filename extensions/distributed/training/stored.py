@@ -240,7 +240,11 @@ def _own_files(folder: str, index: dict[str, Any]) -> dict[str, str | None]:
 
 
 def gather_weights(folder: Path, model: Model) -> None:
-    """Load the weights of all processes from `ShardedCheckpoint.best` into an undivided model of this process.
+    """Load the weights of all processes into an undivided model; needs no process group.
+
+    Args:
+        folder: Result of `ShardedCheckpoint.best` for the same architecture.
+        model: Undivided model in this process.
 
     Raises:
         CheckpointError: a file is missing or damaged.
@@ -294,9 +298,12 @@ def read_sharded(directory: Path, without: set[str] | None = None) -> Files:
 
 
 def write_sharded(files: Files, directory: Path, generations: int) -> None:
-    """Write a state, or its new files; after a kill at any moment, the former or the new state is complete.
+    """Write a state into a folder; after a kill at any moment, the former or the new state is complete.
 
-    The folder is created if absent; `generations` states are kept.
+    Args:
+        files: Result of `read_sharded`, or its new files.
+        directory: Folder of the states; created if absent.
+        generations: Number of states to keep.
     """
     directory.mkdir(parents=True, exist_ok=True)
     if MACHINE in files:

@@ -149,6 +149,10 @@ class TieredShards(EmbeddingTables):
     def admit(self, values: Tensor, offsets: Tensor) -> Tensor:
         """Load the rows of a batch into the memory of their owners; may run in another thread than training.
 
+        Args:
+            values: Ids of this process's part, as for `forward`.
+            offsets: Bounds of the bags, as for `forward`.
+
         Returns:
             Slots of the ids, counted over all processes, which `forward` takes in training mode.
 

@@ -49,7 +49,12 @@ class Pace:
 
 
 def corrected(work: Iterations, measured: Mapping[str, float]) -> Iterations:
-    """Return the work at the measured seconds of the whole job; types without a measurement get the mean correction."""
+    """Return the work at the measured speed; types without a measurement are scaled by the mean correction.
+
+    Args:
+        work: Predicted work; without communication if the job runs on one machine.
+        measured: Seconds of the whole job by accelerator type.
+    """
     iteration_seconds = {
         name if name in work.compute_seconds else "": seconds / work.count
         for name, seconds in measured.items()

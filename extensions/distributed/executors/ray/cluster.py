@@ -98,8 +98,11 @@ class Cluster:
     def profiles(self, processes: int = 1) -> list[HardwareProfile]:
         """Return the profiles of all nodes' accelerators; nodes that share a machine are measured one after another.
 
-        The profile of a CPU covers only the cores that Ray may allocate. For several processes of a training run, the
-        profiles contain the cost of collectives between nodes, measured once a day.
+        The profile of a CPU covers only the cores that Ray may allocate.
+
+        Args:
+            processes: Processes of a training run; for several, the profiles contain the cost of collectives between
+                nodes, measured once a day.
 
         Raises:
             HardwareError: a device cannot be measured.
@@ -192,7 +195,11 @@ class Cluster:
     def train(self, task: Task, placement: Placement, hooks: Hooks, ledger: Ledger) -> Done:
         """Train to completion; after the loss of a node, resume on another node from the last checkpoint.
 
-        Checkpoints are copied into their folder on this machine; the ledger records the energy of each attempt.
+        Args:
+            task: The training; its checkpoints are copied into their folder on this machine.
+            placement: First placement.
+            hooks: Functions that are called in this process.
+            ledger: Record of the energy of each attempt.
         """
         placement, restarts = self._alive(placement), 0
         if task.checkpointing is not None:
@@ -240,8 +247,13 @@ class Cluster:
     ) -> Done:
         """Run one attempt of a training run with one process on each worker slot, without moving to other nodes.
 
-        The slots are grouped by node. `on_begin` is called when the nodes have free resources for the training, and
-        `on_checkpoint` when a checkpoint has been copied to this machine.
+        Args:
+            task: The training; its checkpoints are copied into their folder on this machine.
+            slots: Worker slots, grouped by node.
+            hooks: Functions that are called in this process.
+            ledger: Ledger that records the energy of the attempt.
+            on_begin: Called when the nodes have free resources for the training.
+            on_checkpoint: Called when a checkpoint has been copied to this machine.
 
         Raises:
             NodeLostError: A node or a process died; the last checkpoint is on this machine.

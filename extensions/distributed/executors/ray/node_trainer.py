@@ -134,7 +134,12 @@ class NodeTrainer:
         self._ended = threading.Event()
 
     def start(self, task: Task, files: Files) -> None:
-        """Start the training in a thread, or resume it from the files of a checkpoint; its data are on this node."""
+        """Start the training in a thread.
+
+        Args:
+            task: Training to begin or resume; its data arrays are read from this node.
+            files: Checkpoint to resume from; empty to begin.
+        """
         threading.Thread(target=self._run, args=(task, files), name="training", daemon=True).start()
 
     def order(self, order: Order) -> None:

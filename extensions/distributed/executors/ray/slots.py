@@ -141,9 +141,12 @@ class Choices:
         return next((one for one in self._others(placement) if are_free(self.slots(one))), None)
 
     def better(self, here: Placement, slots: Sequence[WorkerSlot], progress: TrainingProgress) -> Placement | None:
-        """Return the placement to which a training run moves from its current placement and slots; None if it stays.
+        """Return the placement to which a training run moves from its current one; None if it stays.
 
-        All processes wait for the slowest slot.
+        Args:
+            here: Current placement of the training run.
+            slots: Current worker slots; all processes wait for the slowest.
+            progress: Progress of the training run.
         """
         totals = self.totals(here)
         found = {one.accelerator: one for one in self._others(here)}

@@ -63,11 +63,17 @@ def train_on_nodes(
     on_checkpoint: Callable[[Files], None],
     on_begin: Callable[[], None],
 ) -> Done:
-    """Train to completion in one process on each worker slot, grouped by node; all nodes have the data.
+    """Train to completion in one process on each worker slot; all nodes have the data.
 
-    A training resumes from the files of a state, unless they are empty. Processes that are together form a group
-    (possibly of one process), whose checkpoints are sharded. `on_energy` is called with the energy of all processes so
-    far, `on_begin` when Ray has reserved the resources of all processes.
+    Args:
+        slots: Worker slots, those of one node next to each other.
+        task: Training to run or to resume.
+        files: Files of the state to resume from; empty for a new training.
+        hooks: Functions that are called in this process.
+        is_together: Whether the processes form a group (possibly of one process), whose checkpoints are sharded.
+        on_energy: Called with the energy of all processes so far.
+        on_checkpoint: Called with the files of each new state.
+        on_begin: Called when Ray has reserved the resources of all processes.
 
     Raises:
         NodeLostError: A node or a process died.
