@@ -47,7 +47,7 @@ def value_names(source: Source, encoder: Encoder, wanted: Mapping[str, Collectio
             if not isinstance(chunk, TableChunk):
                 break
             for name, ids in open_ids.items():
-                if ids - found[name].keys():
+                if name in chunk.table.columns and ids - found[name].keys():  # built histories are in no column
                     found[name] |= _names_in(chunk.table[name], fields[name], ids)
             if all(ids <= found[name].keys() for name, ids in open_ids.items()):
                 break

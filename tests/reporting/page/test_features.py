@@ -64,6 +64,18 @@ def test_field_that_decides_comes_first_with_its_values_by_name(shop: TrainReque
     assert sum(value.rows for value in by_name["price"].values) == dataset.splits["train"].rows
 
 
+def test_a_history_that_was_built_is_in_no_column(shop: TrainRequest) -> None:
+    schema = Path(str(shop.source.schema_file))
+    frame = pd.read_csv(shop.data).assign(when=range(2_000), user=[number % 40 for number in range(2_000)])
+    frame.to_csv(shop.data, index=False)
+    schema.write_text(
+        "{label: click, categorical: [shop, user], time: when, sequences: [{column: earlier, items: shop, by: user}]}"
+    )
+    by_name = {one.name: one for one in describe_features(ingest(shop), shop).fields}
+    assert {value.name for value in by_name["shop"].values} == {"north", "south", "east"}
+    assert by_name["earlier"].values
+
+
 def test_log_that_is_gone_leaves_numbers_for_names(shop: TrainRequest) -> None:
     dataset = ingest(shop)
     Path(shop.data).unlink()
