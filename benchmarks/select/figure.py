@@ -17,7 +17,7 @@ TARGET = 0.05
 TICKS = (0, 2, 5, 10, 20, 50, 100, 200)
 
 
-def draw(zeus: dict[str, Any], by_share: dict[float, dict[str, Any]], path: Path) -> None:
+def draw(zeus: dict[str, Any], by_share: dict[Any, dict[str, Any]], path: Path) -> None:
     """Regret by recurrence for Zeus' trainings, and by the share held out for Gavel's table.
 
     Args:
@@ -52,9 +52,9 @@ def draw(zeus: dict[str, Any], by_share: dict[float, dict[str, Any]], path: Path
     plt.close(figure)
 
 
-def _add_shares(panel: Any, by_share: dict[float, dict[str, Any]]) -> None:
+def _add_shares(panel: Any, by_share: dict[Any, dict[str, Any]]) -> None:
     """Lines of the learner with the range over seeds, and of the rules that do not learn."""
-    shares = [100 * share for share in by_share]
+    shares = [100 * float(share) for share in by_share]  # texts, if read from a result
     for objective, colour in (("time", "#1f4e9c"), ("cost", "#6fa3dd")):
         own = [result[objective]["shunter"]["regret"] for result in by_share.values()]
         panel.plot(
