@@ -24,7 +24,7 @@ def ray_cluster(
     tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path], ray_node: dict[str, Any]
 ) -> Iterator[Any]:
     """A head that only orders, and two workers, whose home is not ours: its address, and what kills one by its name."""
-    nodes = {name: {"training": 1} for name in ("first", "second")}
+    nodes: dict[str, Any] = {name: {"training": 1} for name in ("first", "second")}
     with ray_cluster_of(ray_node, furnish(tmp_path_factory.mktemp("node")), **nodes) as made:
         yield SimpleNamespace(address=str(made.address), kill=lambda name: made.remove_node(made.workers[name], False))
 

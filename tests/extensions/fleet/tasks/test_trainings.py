@@ -36,7 +36,7 @@ def ray_cluster(
     tmp_path_factory: pytest.TempPathFactory, furnish: Callable[[Path], Path], ray_node: dict[str, Any]
 ) -> Iterator[Any]:
     """A head that only orders, and a worker; their caches are not ours."""
-    nodes = {name: {"training": 1} for name in ("steady", "doomed")}
+    nodes: dict[str, Any] = {name: {"training": 1} for name in ("steady", "doomed")}
     with ray_cluster_of(ray_node, furnish(tmp_path_factory.mktemp("node")), **nodes) as made:
         yield made
 
