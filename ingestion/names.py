@@ -46,10 +46,13 @@ def value_names(source: Source, encoder: Encoder, wanted: Mapping[str, Collectio
         for chunk in islice(source.chunks(), MOST_CHUNKS):
             if not isinstance(chunk, TableChunk):
                 break
-            for name, ids in open_ids.items():
-                if name in chunk.table.columns and ids - found[name].keys():  # built histories are in no column
+            read_ids = {
+                name: ids for name, ids in open_ids.items() if name in chunk.table.columns
+            }  # not built histories
+            for name, ids in read_ids.items():
+                if ids - found[name].keys():
                     found[name] |= _names_in(chunk.table[name], fields[name], ids)
-            if all(ids <= found[name].keys() for name, ids in open_ids.items()):
+            if all(ids <= found[name].keys() for name, ids in read_ids.items()):
                 break
     return found
 

@@ -16,7 +16,7 @@ from shunter.hardware.reservation import Accept, Reservation, reserve, trainings
 from shunter.hardware.types import HardwareProfile, Placement
 from shunter.model_families import is_ranking
 from shunter.planner.decide import Decision
-from shunter.planner.waiting import is_better_now
+from shunter.planner.redecide import is_better_now
 from shunter.registry import Entry, Registry
 from shunter.requests import TrainRequest
 from shunter.tasks.progress_line import print_above_line

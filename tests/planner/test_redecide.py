@@ -6,7 +6,7 @@ from shunter.hardware.types import Placement
 from shunter.planner.assessment import Candidate
 from shunter.planner.decide import Decision, decide
 from shunter.planner.rank.totals import Terms
-from shunter.planner.redecide import alternatives, redecide
+from shunter.planner.redecide import alternatives, is_better_now, redecide
 from shunter.requests import Limits
 from tests.planner.test_decide import TEN_EPOCHS, candidate
 
@@ -57,3 +57,26 @@ def test_choice(objective: str, limits: dict[str, float], seconds: tuple[float, 
 def test_what_the_first_decision_did_not_know_is_no_choice() -> None:
     unknown = Placement(accelerator="cpu", threads=3, precision="fp32", batch_size=512)
     assert redecide(decision(), unknown, {unknown: 0.1}) == unknown
+
+
+def one_core(placement: Placement) -> bool:
+    return placement.threads == 1
+
+
+@pytest.mark.parametrize(
+    ("objective", "wait_hours", "begins"),
+    [
+        pytest.param("time", 0.6, True, id="an hour on one core ends before 0.6 h of waiting and half an hour on two"),
+        pytest.param("time", 0.4, False, id="0.4 h of waiting and half an hour end earlier"),
+        pytest.param("energy", 0.0, True, id="one core needs less energy, wherever there are two"),
+        pytest.param("edp", 0.2, True, id="10 Wh in 1 h against 15 Wh in 0.7 h"),
+        pytest.param("edp", 0.1, False, id="10 Wh in 1 h against 15 Wh in 0.6 h"),
+    ],
+)
+def test_the_wait_counts_as_time_of_the_job(objective: str, wait_hours: float, begins: bool) -> None:
+    assert is_better_now(decision(objective), one_core, {"cpu": wait_hours}) is begins
+
+
+def test_without_anything_free_or_feasible_it_waits() -> None:
+    assert not is_better_now(decision(), lambda _: False, {"cpu": 1.0})
+    assert not is_better_now(decision(), one_core, {})  # the rest is free by now
