@@ -7,6 +7,7 @@ from itertools import product
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 from filelock import FileLock
 from typer.testing import CliRunner
@@ -117,6 +118,14 @@ def test_a_run_under_way_is_left(name: str, home: Path) -> None:
     with FileLock(home / "runs" / f"{RUN}.lock"):
         (found,) = damaged(examine())
     assert (found.action, path.exists()) == (Action.IN_USE, True)
+
+
+def test_an_array_without_a_checksum_is_left_alone(home: Path) -> None:
+    path = home / "runs" / RUN / "members" / "member-0" / "validation-0.npy"
+    np.save(path, np.arange(50, dtype=np.float32))
+    content = path.read_bytes()
+    assert damaged(examine()) == []
+    assert path.read_bytes() == content
 
 
 def test_a_file_that_a_process_has_open_is_left(home: Path) -> None:

@@ -5,12 +5,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from typer._click.exceptions import BadOptionUsage
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from shunter.flows.command.cli import app
 from shunter.flows.command.command_registry import COMMANDS
-from shunter.flows.command.help import COMMON, FEW
+from shunter.flows.command.help import COMMON, FEW, usage_message
 from shunter.model_families import model_names
 from shunter.settings import PROJECT_ROOT
 
@@ -81,3 +82,13 @@ def test_the_page_of_options_names_those_that_there_are() -> None:
     known = {option for one in ALL.values() for parameter in one.params for option in parameter.opts}
     assert set(re.findall(r"^- `(--[a-z-]+)`:", page, re.MULTILINE)) <= known
     assert all(f"`{family}`" in page for family in model_names())
+
+
+@pytest.mark.parametrize("switch", ["--help", "--help-all"])
+def test_every_switch_that_was_given_a_value_is_told_to_be_one(switch: str) -> None:
+    def told(option: str) -> str:
+        with pytest.raises(BadOptionUsage) as caught:
+            CliRunner().invoke(app, ["train", f"{option}=1"], standalone_mode=False, catch_exceptions=False)
+        return usage_message(caught.value).replace(option, "")
+
+    assert told(switch) == told("--json")

@@ -99,6 +99,15 @@ def test_a_counted_step_goes_when_nobody_asks_for_it(shunter_home: Path) -> None
     assert names() == {"unused.json"}
 
 
+def test_a_temporary_file_beside_counted_steps_is_no_unused_count(shunter_home: Path) -> None:
+    folder = Settings().traces_directory
+    folder.mkdir(parents=True)
+    (folder / "unused.json").write_text("{}")
+    (folder / f"unused.json.{os.getpid()}.01234567.tmp").write_text("{")
+    aged(folder)
+    assert names() == {"unused.json"}
+
+
 def test_an_interrupted_run_that_nobody_went_on_with_goes_with_its_data(shunter_home: Path) -> None:
     dataset("of the old run")
     aged(run_folder("old", "of the old run"))

@@ -14,6 +14,7 @@ from shunter.engine.checkpoint.storage import load_model, save_model
 from shunter.engine.config import Execution
 from shunter.engine.loop.evaluation import evaluate
 from shunter.errors import CheckpointError, MissingExtensionError
+from shunter.models.combination import Combination
 from shunter.models.embeddings import kernel_choice
 from shunter.models.embeddings.role import EmbeddingTables
 from shunter.models.ensemble import Ensemble
@@ -111,6 +112,20 @@ def test_a_description_of_another_shape_is_refused(tmp_path: Path, models: list[
         path.write_text(json.dumps(changed))
         with pytest.raises(CheckpointError, match=message):
             load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "damage", [{"slope": "1"}, {"intercept": "0"}, {"references": [[0.5], ["1"]]}, {"knots": [[0.0, "1"]]}]
+)
+def test_a_combination_with_a_text_among_its_numbers_is_refused(
+    tmp_path: Path, models: list[Model], damage: dict[str, object]
+) -> None:
+    save_model(Ensemble(models, [1.0, 3.0], combination=Combination(by="votes", references=((0.5,), (1.0,)))), tmp_path)
+    path = tmp_path / "model.json"
+    description = read_json(path)
+    path.write_text(json.dumps({**description, "combination": {**description["combination"], **damage}}))
+    with pytest.raises(CheckpointError, match=r"model\.json"):
+        load_model(tmp_path)
 
 
 def test_a_model_of_an_extension_that_is_gone_names_the_extension(

@@ -12,13 +12,14 @@ import pytest
 
 from shunter.engine.data.dataset import Dataset
 from shunter.errors import DataError, UnknownNameError
+from shunter.ingestion import rows
 from shunter.ingestion.batch import RawBatch
 from shunter.ingestion.cache import ingest_source
 from shunter.ingestion.check import check
 from shunter.ingestion.findings import findings_of_dataset
 from shunter.ingestion.rows import read_rows
 from shunter.ingestion.sources.described import described, recognise
-from shunter.ingestion.sources.open import open_source
+from shunter.ingestion.sources.open import open_source, rows_source
 from shunter.ingestion.sources.tabular import TableSource
 from shunter.ingestion.time_format import TimeReading
 from shunter.requests.source import DESCRIBED, FORMATS
@@ -224,6 +225,25 @@ def test_keys_of_a_schema_file_replace_those_of_the_format(tmp_path: Path) -> No
 def test_rows_of_a_published_format_are_scored(tmp_path: Path) -> None:
     [block] = read_rows(written(tmp_path, "movielens"), ["movie_id"], ["user_id", "genre"], 10, "movielens")
     assert block.to_dict(as_series=False) == {"movie_id": ["1193", "661"], "user_id": ["1", "1"]}
+
+
+def test_files_to_score_share_one_source_which_reads_the_joined_tables_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = written(tmp_path, "movielens")
+    join_tables(tmp_path, "movielens")
+    second = first.with_name("ratings2.dat")
+    second.write_text(LAYOUTS["movielens"][1])
+    opened: list[tuple[Path, ...]] = []
+
+    def open_counted(paths: tuple[Path, ...], data_format: str) -> TableSource:
+        opened.append(paths)
+        return rows_source(paths, data_format)
+
+    monkeypatch.setattr(rows, "rows_source", open_counted)
+    blocks = [*read_rows([str(first), str(second)], ["movie_id", "genres"], [], 10, "movielens")]
+    assert opened == [(first, second)]
+    assert [block["genres"].to_list() for block in blocks] == [["Drama", "Animation|Musical"]] * 2
 
 
 def test_unknown_format_is_refused_with_the_known_ones(tmp_path: Path) -> None:

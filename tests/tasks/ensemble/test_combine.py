@@ -1,5 +1,7 @@
 """The step on real members: trained, combined, saved, scored once, tracked."""
 
+import gc
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -8,8 +10,9 @@ import torch
 from mlflow import MlflowClient
 from torch import nn
 
+from shunter.engine.checkpoint.scoring import load_to_score
 from shunter.engine.checkpoint.storage import load_model, save_model
-from shunter.engine.config import Hyperparameters, Schedule
+from shunter.engine.config import Execution, Hyperparameters, Schedule
 from shunter.engine.data.dataset import Dataset
 from shunter.engine.ensemble.result import EnsembleResult
 from shunter.engine.ensemble.serving_cost import ServingCost, ServingLimits
@@ -20,9 +23,9 @@ from shunter.engine.metrics import compute_metrics
 from shunter.engine.trained_model import TrainedModel
 from shunter.hardware.types import Placement
 from shunter.models.ensemble import Ensemble
-from shunter.models.registry import model_spec
+from shunter.models.registry import Model, model_spec
 from shunter.requests import TrainRequest
-from shunter.tasks.ensemble import EnsembleLimits, combine_members
+from shunter.tasks.ensemble import EnsembleLimits, combine, combine_members
 from shunter.tasks.train import train_model
 from shunter.tracking.history import tracked_run
 from shunter.tracking.runs import start_run_tree
@@ -75,6 +78,24 @@ def test_result_is_what_was_saved_and_its_test_figures_are_those_of_the_files(
     assert result.judged_single is not None
     assert (result.kept == "ensemble") == (result.judged_ensemble.ne < result.judged_single.ne)
     assert f"{result.judged_ensemble.ne:.4f} against {result.judged_single.ne:.4f}" in result.reason
+
+
+def test_one_member_is_in_memory_at_a_time(
+    dataset: Dataset, members: list[TrainedModel], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[weakref.ref[Model | Ensemble]] = []
+    alive: list[int] = []
+
+    def load(directory: Path, execution: Execution) -> Model | Ensemble:
+        gc.collect()
+        alive.append(sum(one() is not None for one in loaded))
+        model = load_to_score(directory, execution)
+        loaded.append(weakref.ref(model))
+        return model
+
+    monkeypatch.setattr(combine, "load_to_score", load)
+    assert len(combine.Combining(dataset, members, PLACEMENT).scored) == len(members)
+    assert alive == [0] * len(members)
 
 
 def test_ensemble_is_saved_with_its_weights(

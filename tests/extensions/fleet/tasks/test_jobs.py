@@ -2,18 +2,24 @@
 
 import subprocess
 import sys
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from shunter.engine.execution import execution_of
 from shunter.errors import RequestError
+from shunter.extensions.distributed.executors.ray import cluster
+from shunter.extensions.distributed.links.nodes import ClusterNode
 from shunter.extensions.fleet.live.asked import read_fleet_jobs
 from shunter.extensions.fleet.live.record import FleetRecord, JobRecord, Status
+from shunter.extensions.fleet.requests import FleetRunRequest
+from shunter.extensions.fleet.tasks import run, trainings
 from shunter.extensions.fleet.tasks.jobs import prepare_jobs
-from shunter.extensions.fleet.tasks.run import fleet_state, open_record
+from shunter.extensions.fleet.tasks.run import fleet_state, open_record, run_jobs
 from shunter.extensions.fleet.tasks.trainings import evaluate_and_register
-from shunter.hardware.types import Placement
+from shunter.hardware.types import CollectiveCost, Placement
 from shunter.tasks.train import train_model
 from shunter.tracking.registry.models import load_champion
 from shunter.tracking.runs import closing, start_run
@@ -109,3 +115,32 @@ def test_the_command_refuses_jobs_without_prefect_whose_server_is_not_protected_
     )
     jobs = write(tmp_path, "data: 'synthetic:2000'")
     subprocess.run([sys.executable, "-c", code, str(jobs)], check=True)
+
+
+def test_times_are_predicted_with_the_network_between_the_nodes(
+    monkeypatch: pytest.MonkeyPatch, shunter_home: Path
+) -> None:
+    nodes = [ClusterNode(node_id=name, name=name, address=name, host=name, accelerators=()) for name in ("a", "b")]
+    made = cluster.Cluster.__new__(cluster.Cluster)  # not connected
+    made.nodes = {node.name: node for node in nodes}
+    asked: list[Sequence[ClusterNode]] = []
+
+    def measured(between: Sequence[ClusterNode]) -> tuple[CollectiveCost, ...]:
+        asked.append(between)
+        return ()
+
+    class AskedError(Exception):
+        pass
+
+    def predicted(*_: object, network: Callable[[], Sequence[CollectiveCost]], **__: object) -> None:
+        assert network() == ()
+        raise AskedError
+
+    monkeypatch.setattr(cluster, "network_between", measured)
+    monkeypatch.setattr(run, "open_cluster", lambda *_: nullcontext(made))
+    monkeypatch.setattr(trainings, "machines_of", lambda _: [])
+    monkeypatch.setattr(run, "DurationModel", predicted)
+    record = FleetRecord(begun_at=0.0, run_id="r")
+    with pytest.raises(AskedError):
+        run_jobs(FleetRunRequest(), [], fleet_state([], fresh=False), record, print)
+    assert asked == [nodes]
