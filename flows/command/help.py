@@ -121,7 +121,7 @@ def usage_message(error: UsageError) -> str:
 
 def _no_option(error: NoSuchOption, command: str) -> str:
     """Return the message about an unknown option, with the most similar option or argument."""
-    parameters = error.ctx.command.params if error.ctx else []
+    parameters = error.ctx.command.get_params(error.ctx) if error.ctx else []
     arguments = [str(one.name) for one in parameters if one.param_type_name == "argument"]
     if (name := error.option_name.lstrip("-").replace("-", "_")) in arguments:
         return f"{command} takes {name.upper()} without an option: leave out {error.option_name}."
